@@ -150,6 +150,8 @@ def test_a_base_that_moved_is_what_the_change_is_put_onto(hosted: Hosted) -> Non
     assert result["outcome"] == "proposed"
     assert hosted.git("rev-parse", f"{BRANCH}^") == hosted.repo.branches()["main"]
     assert hosted.git("diff", "--name-only", "main", BRANCH) == "calc.py"
+    said = [event["message"] for event in hosted.stage.events() if event["type"] == "Warned"]
+    assert f"main has moved: the change is put onto {hosted.repo.branches()['main'][:10]}" in said
 
 
 def test_a_conflict_with_the_base_is_told_and_the_work_kept(hosted: Hosted) -> None:

@@ -536,7 +536,6 @@ class CycleSession:
         if self.ledger.shell_used and not self._parts.stop.now():
             await self._commits.look()  # if the work is unfinished, it is saved with these messages
         await self._environment.cleanup()
-        self.pending.close()
 
     def _is_last(self) -> bool:
         return self._session is not None and self._session.budget.wrapping_up is not None

@@ -120,8 +120,7 @@ async def first_message(  # noqa: PLR0913  all by name
     """
     budget = min(budget, _BRIEF_CHARS) if brief else budget
     library = Library(files, read, documents, visible, restored, links)
-    everything = library.fits(budget) and not whole_file
-    pages = await _pages(task, library, budget, everything=everything, whole_file=whole_file)
+    pages, everything = await _pages(task, library, budget, whole_file=whole_file)
     instructions, whole, cut_at, unread = await _instructions(library, pages, min(INSTRUCTIONS_BYTES, budget))
     map_text, unlisted = repository_map(files, min(_MAP_CHARS, max(budget // 4, 500)))
     subject = pages[0].path if pages and not everything else ""
@@ -182,14 +181,17 @@ async def _nested(library: Library, shown: Collection[str]) -> dict[str, str]:
 
 
 async def _pages(
-    task: Task, library: Library, budget: int, *, everything: bool, whole_file: bool
-) -> list[ShownFile]:
-    """Return the files that are shown completely: all of them, or the most relevant first."""
-    likely = () if everything else await most_likely(task.title, task.body, task.source, library)
-    order = sorted(library.files) if everything else likely
-    if whole_file:
-        order = _subjects(task, likely or sorted(library.files))
-    return await pages_within(library, order, budget, languages=whole_file)
+    task: Task, library: Library, budget: int, *, whole_file: bool
+) -> tuple[list[ShownFile], bool]:
+    """Return the files that are shown completely, and whether these are all: otherwise the most relevant first."""
+    if not whole_file and sum(file.size for file in library.files.values()) <= budget:
+        pages = await pages_within(library, sorted(library.files), budget)
+        left_out = library.files.keys() - {page.path for page in pages}
+        if all([await library.text(path) is None for path in left_out]):
+            return pages, True
+    likely = await most_likely(task.title, task.body, task.source, library)
+    order = _subjects(task, likely or sorted(library.files)) if whole_file else likely
+    return await pages_within(library, order, budget, languages=whole_file), False
 
 
 def _subjects(task: Task, likely: Sequence[str]) -> list[str]:

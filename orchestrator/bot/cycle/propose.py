@@ -813,12 +813,8 @@ class PendingChanges:
     def __init__(self, attempt: Attempt, proposer: Proposer, is_last: Callable[[], bool]) -> None:
         self._attempt, self._proposer, self._is_last = attempt, proposer, is_last
         self.restored = RestoredWork()
-        self._is_closed = self._was_reminded = self._finish_refused = False
+        self._was_reminded = self._finish_refused = False
         self._left: tuple[set[str], bytes] | None = None
-
-    def close(self) -> None:
-        """Declare that files no longer change, so that `left` computes its result only once."""
-        self._is_closed = True
 
     def paths(self) -> set[str]:
         """Return the paths of changes that are not committed."""
@@ -839,7 +835,7 @@ class PendingChanges:
     def left(self) -> tuple[set[str], bytes]:
         """Return the changes that are not proposed: their paths, and a patch.
 
-        The patch includes changes that wait for a person. In a dry run it contains only what would not be
+        It is called after the session, when files no longer change, and computes its result once. The patch includes changes that wait for a person. In a dry run it contains only what would not be
         proposed.
         """
         if self._left is not None:
@@ -856,8 +852,7 @@ class PendingChanges:
                 pushed=proposer.has_pull_request,
                 changed=changed if attempt.ledger.shell_used else None,
             )
-        if self._is_closed:
-            self._left = paths, patch
+        self._left = paths, patch
         return paths, patch
 
     async def may_end(self, _text: str) -> str | None:

@@ -268,10 +268,6 @@ class Library:
         self._read, self._visible = read, visible
         self._texts: dict[str, str | None] = {}
 
-    def fits(self, budget: int) -> bool:
-        """Return whether all files fit in so many characters."""
-        return sum(file.size + len(file.path) + _HEADING_CHARS for file in self.files.values()) <= budget
-
     async def text(self, path: str) -> str | None:
         """Return the file's text, or None if it cannot be shown."""
         if path not in self._texts:

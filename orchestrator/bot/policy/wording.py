@@ -447,18 +447,15 @@ class _Page:
         self.words += (piece.text for piece in pieces)
         if in_table:  # Parsers disagree on a backslash before a pipe.
             pieces = [piece._replace(kind="text") if "\\|" in piece.text else piece for piece in pieces]
-        for left_out in ((), ("mark",), ("mark", "link")):
+        for left_out in ((), ("mark",)):
             kept = _merge(piece for piece in pieces if piece.kind not in left_out)
-            line = "".join(
-                _as_markdown(piece, following, in_table=in_table)
-                for piece, following in zip_longest(kept, kept[1:])
-            )
-            if all(piece.kind not in {"mark", "link"} for piece in kept):
-                return line
+            line = _written(kept, in_table=in_table)
             read = line.replace("\\|", "|") if in_table else line
             if self.change(line) == line and self._read(_parser().parseInline(read)[0]) == kept:
                 return line
-        raise _UnreadableError
+        return _written(
+            _merge(piece for piece in pieces if piece.kind not in {"mark", "link"}), in_table=in_table
+        )
 
 
 def _add(blocks: list[_Block], block: _Block) -> None:
@@ -524,6 +521,14 @@ def _merge(pieces: Iterable[_Piece]) -> list[_Piece]:
             text = text.rstrip() if place == len(result) - 1 else text
             result[place] = piece if text == piece.text else piece._replace(text=text)
     return [piece for piece in result if piece.text or piece.kind in {"mark", "link"}]
+
+
+def _written(pieces: Sequence[_Piece], *, in_table: bool) -> str:
+    """Return the pieces as one line of Markdown."""
+    return "".join(
+        _as_markdown(piece, following, in_table=in_table)
+        for piece, following in zip_longest(pieces, pieces[1:])
+    )
 
 
 def _as_markdown(piece: _Piece, following: _Piece | None, *, in_table: bool) -> str:

@@ -26,7 +26,6 @@ from orchestrator.bot.verification.python_tests import (
     select_tests,
 )
 from orchestrator.bot.verification.reports import (
-    MAX_BYTES,
     EndedCommand,
     first_error,
     run_result,
@@ -481,7 +480,7 @@ class HostRuns:
         try:  # the environment has ended all processes, so the files do not change any more
             for path in (own, *await in_thread(slot.matching, self._options.report)):
                 with suppress(FileMissingError):
-                    most_bytes = min(MAX_BYTES, _MOST_REPORT_BYTES - sum(map(len, reports)))
+                    most_bytes = _MOST_REPORT_BYTES - sum(map(len, reports))
                     reports.append(await environment.read_file(path, max_bytes=most_bytes))
         except ToolError as error:
             return EndedCommand(ran, folder, unread=f"the report cannot be read: {error}")

@@ -486,7 +486,7 @@ def _node(files: _Files) -> Iterator[SuggestedCommand]:
     needed = {**_table(package, "dependencies"), **_table(package, "devDependencies")}
     if manager == "yarn" and files.has(".yarnrc.yml"):
         setup = "yarn install --immutable"
-    if not needed and not found:
+    if not (needed or found or package.get("workspaces")):
         setup = ""
     scripts = {
         name: text.strip()

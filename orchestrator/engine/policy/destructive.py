@@ -133,6 +133,8 @@ _NUMBER = re.compile(r"[\d.]+[smhd]?")
 _HAS_SCRIPT_OPTION = _words("su script flock runuser")
 _JOINS_WORDS = _words("eval watch parallel trap")
 _FIND_RUNS = _words("-exec -execdir -ok -okdir")
+# `env -S`, also behind other letters, and `--split-string`, also abbreviated, with the value in the same word or not.
+_ENV_SPLIT = re.compile(r"(?:-[0iv]*+S|--s[a-z-]*+=?)(.*)", re.DOTALL)
 _CLUSTER_WITH_C = re.compile(r"[-+][A-Zabd-z]*+c[A-Za-z]*+")
 
 # A function that starts itself twice, or in the background; its body is searched up to the first brace.
@@ -244,9 +246,8 @@ class _Examination:
             yield " ".join(rest)
         elif name == "env":
             for place, word in enumerate(rest):
-                if word.startswith(("-S", "--split-string")):
-                    given = word.removeprefix("--split-string").removeprefix("-S").removeprefix("=")
-                    yield " ".join([given, *rest[place + 1 :]])
+                if found := _ENV_SPLIT.fullmatch(word):
+                    yield " ".join([found[1], *rest[place + 1 :]])
         elif name in SHELLS | _HAS_SCRIPT_OPTION:
             if (script := _option_c(rest)) is not None:
                 yield script

@@ -259,14 +259,12 @@ class _Pattern:
         regex: matches UTF-8 in linear time. If it has a group, only the group is secret.
         looks: an additional condition on the secret.
         run: number of consecutive letters, digits, `-` and `_` in each match.
-        inside: whether the needle is in the long run itself, not only near it.
     """
 
     needles: tuple[bytes, ...]
     regex: bytes
     looks: _Looks = _Looks.ANY
     run: int = 0
-    inside: bool = False
 
 
 _ASSIGNED = rb"[\"']?[ \t]{0,8}(?::|=>?|:=)[ \t]{0,8}[\"']?"
@@ -281,13 +279,13 @@ _IN_RUNS = (
     # `ghs_` tokens may carry a JWT of some hundred characters: no length is assumed.
     _Pattern(_GITHUB, rb"gh[pousr]_(?<![A-Za-z]gh[pousr]_)[A-Za-z0-9._-]{20,}+"),
     _Pattern(_GITHUB, rb"gh[pousr]_[A-Za-z0-9._-]{20,}+", _WORDS),  # directly after a word
-    _Pattern((b"github_pat_",), rb"github_pat_[A-Za-z0-9_]{20,}+", inside=True),
+    _Pattern((b"github_pat_",), rb"github_pat_[A-Za-z0-9_]{20,}+"),
     # OpenAI, Anthropic and similar ones; names of programs and packages may begin like this too.
     _Pattern((b"sk-",), rb"sk-(?<![A-Za-z0-9]sk-)[A-Za-z0-9_-]{20,}+", _WORDS),
     # Google: https://cloud.google.com/docs/authentication/api-keys and the OAuth formats of its libraries.
-    _Pattern((b"aiza",), rb"AIza[A-Za-z0-9_-]{30,}+", inside=True),
+    _Pattern((b"aiza",), rb"AIza[A-Za-z0-9_-]{30,}+"),
     _Pattern((b"ya29.",), rb"ya29\.[A-Za-z0-9_-]{20,}+"),
-    _Pattern((b"gocspx-",), rb"GOCSPX-[A-Za-z0-9_-]{20,}+", inside=True),
+    _Pattern((b"gocspx-",), rb"GOCSPX-[A-Za-z0-9_-]{20,}+"),
     _Pattern((b"1//0",), rb"1//0[A-Za-z0-9_-]{40,}+"),
     # AWS: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_identifiers.html#identifiers-prefixes
     _Pattern((b"akia", b"asia"), rb"A[KS]IA(?<![A-Z0-9]A[KS]IA)[A-Z0-9]{16}(?![A-Z0-9])"),
@@ -307,11 +305,11 @@ _IN_RUNS = (
         (b"gl",), rb"gl(?:pat|dt|rt|cbt|ptt|ft|imt|agent|soat|oas)-[A-Za-z0-9_-][A-Za-z0-9_.-]{15,}+", _WORDS
     ),
     # Package registries: npm, PyPI, RubyGems, Docker Hub; Hugging Face.
-    _Pattern((b"npm_",), rb"npm_(?<![A-Za-z0-9]npm_)[A-Za-z0-9]{36,}+", inside=True),
+    _Pattern((b"npm_",), rb"npm_(?<![A-Za-z0-9]npm_)[A-Za-z0-9]{36,}+"),
     _Pattern((b"pypi-agei",), rb"pypi-AgEI[A-Za-z0-9_-]{30,}+"),
-    _Pattern((b"rubygems_",), rb"rubygems_[a-f0-9]{40,}+", inside=True),
-    _Pattern((b"dckr_",), rb"dckr_(?:pat|oat)_[A-Za-z0-9_-]{20,}+", inside=True),
-    _Pattern((b"hf_",), rb"hf_(?<![A-Za-z0-9]hf_)[A-Za-z0-9]{30,}+", inside=True),
+    _Pattern((b"rubygems_",), rb"rubygems_[a-f0-9]{40,}+"),
+    _Pattern((b"dckr_",), rb"dckr_(?:pat|oat)_[A-Za-z0-9_-]{20,}+"),
+    _Pattern((b"hf_",), rb"hf_(?<![A-Za-z0-9]hf_)[A-Za-z0-9]{30,}+"),
     # Stripe https://docs.stripe.com/keys, SendGrid, Twilio, Shopify.
     _Pattern((b"k_live_", b"k_test_"), rb"[rs]k_(?:live|test)_[A-Za-z0-9]{16,}+"),
     _Pattern((b"whsec_",), rb"whsec_[A-Za-z0-9+/=]{24,}+"),
@@ -319,13 +317,13 @@ _IN_RUNS = (
     _Pattern((b"sk",), rb"SK(?<![A-Za-z0-9]SK)[0-9a-f]{32}(?![A-Za-z0-9])"),
     _Pattern((b"shp",), rb"shp(?:at|ca|pa|ss)_[A-Fa-f0-9]{32,}+"),
     # DigitalOcean, HashiCorp Vault, Databricks, Atlassian, Linear.
-    _Pattern((b"_v1_",), rb"do[opr]_v1_[a-f0-9]{40,}+", inside=True),
+    _Pattern((b"_v1_",), rb"do[opr]_v1_[a-f0-9]{40,}+"),
     _Pattern(
         (b"hvs.", b"hvb.", b"hvr."), rb"hv[sbr]\.(?<![A-Za-z0-9_.]hv[sbr]\.)[A-Za-z0-9_-]{20,}+", _WORDS
     ),
-    _Pattern((b"dapi",), rb"dapi(?<![A-Za-z0-9]dapi)[0-9a-f]{32}(?:-[0-9]{1,2})?", inside=True),
+    _Pattern((b"dapi",), rb"dapi(?<![A-Za-z0-9]dapi)[0-9a-f]{32}(?:-[0-9]{1,2})?"),
     _Pattern((b"atatt3",), rb"ATATT3[A-Za-z0-9_=-]{40,}+"),
-    _Pattern((b"lin_api_",), rb"lin_api_[A-Za-z0-9]{32,}+", inside=True),
+    _Pattern((b"lin_api_",), rb"lin_api_[A-Za-z0-9]{32,}+"),
     # Telegram https://core.telegram.org/bots/api#authorizing-your-bot and Discord.
     _Pattern((b":aa",), rb"(?<![0-9])[0-9]{8,10}:AA[A-Za-z0-9_-]{32,}+"),
     _Pattern(
@@ -345,14 +343,13 @@ _IN_RUNS = (
         rb"(?:figd_|gsk_|xai-|r8_|pplx-|ntn_|PMAK-|NRAK-|sntry[su]_|glc_|glsa_|pscale_[a-z]{2,5}_|sbp_|fm2_"
         rb"|sq0[a-z]{3}-|ops_eyJ)(?<![A-Za-z0-9]r8_)[A-Za-z0-9_-]{24,}+[A-Za-z0-9+/=_-]*+",
         _RANDOM,
-        inside=True,
     ),
     _Pattern(
         (b"dp.",), rb"dp\.(?:pt|st|ct|sa|scim|audit)\.(?:[A-Za-z0-9_-]{1,40}\.)?[A-Za-z0-9]{40,}+", _RANDOM
     ),
     _Pattern((b".atlasv1.",), rb"[A-Za-z0-9]{10,20}\.atlasv1\.[A-Za-z0-9_=-]{40,}+"),
-    _Pattern((b"-us",), rb"(?<![A-Za-z0-9])[0-9a-f]{32}-us[0-9]{1,2}(?![A-Za-z0-9])", inside=True),
-    _Pattern((b"akc", b"ap"), rb"(?<![A-Za-z0-9])(?:AKC|AP[0-9A-F])[A-Za-z0-9]{27,}+", _RANDOM, inside=True),
+    _Pattern((b"-us",), rb"(?<![A-Za-z0-9])[0-9a-f]{32}-us[0-9]{1,2}(?![A-Za-z0-9])"),
+    _Pattern((b"akc", b"ap"), rb"(?<![A-Za-z0-9])(?:AKC|AP[0-9A-F])[A-Za-z0-9]{27,}+", _RANDOM),
     # JWT, RFC 7519: two base64url objects (`{"` is `eyJ`) and a signature; also if its beginning was
     # cut off, even within the payload if the signature is as long as one of RSA or ECDSA.
     _Pattern(
@@ -430,14 +427,14 @@ def _has_more_than_words(text: bytes) -> bool:
     return any(len(part) > _LONGEST_WORD_CHARS for part in re.split(rb"[._-]", text))
 
 
-_Compiled = tuple[tuple[bytes, ...], "re.Pattern[bytes]", _Looks, bytes, bool]
+_Compiled = tuple[tuple[bytes, ...], "re.Pattern[bytes]", _Looks, bytes]
 
 
 @cache
 def _compiled() -> tuple[list[_Compiled], list[_Compiled]]:
     """Compile the patterns of `_IN_RUNS` and of `_ANYWHERE`, at the first use because it takes a while."""
     in_runs, anywhere = (
-        [(one.needles, re.compile(one.regex), one.looks, b"a" * one.run, one.inside) for one in group]
+        [(one.needles, re.compile(one.regex), one.looks, b"a" * one.run) for one in group]
         for group in (_IN_RUNS, _ANYWHERE)
     )
     return in_runs, anywhere
@@ -446,26 +443,17 @@ def _compiled() -> tuple[list[_Compiled], list[_Compiled]]:
 def _credentials(data: bytes) -> Iterator[_Span]:
     """Yield where the UTF-8 text has something that looks like a credential."""
     in_runs, anywhere = _compiled()
-    yield from _matches(anywhere, data, b"")
-    regions, words = _regions(data)
-    if regions:
-        near, long_runs = merged_spans(regions, gap=1), b" ".join(words)
-        yield from spans_in_parts(data, near, b"\n", lambda text: _matches(in_runs, text, long_runs))
+    yield from _matches(anywhere, data)
+    if near := merged_spans(_regions(data), gap=1):
+        yield from spans_in_parts(data, near, b"\n", lambda text: _matches(in_runs, text))
 
 
-def _matches(patterns: Iterable[_Compiled], data: bytes, words: bytes) -> Iterator[_Span]:
-    """Yield where the patterns match; `words` are only the long runs of the data."""
-    small, small_words = data.lower(), words.lower()
+def _matches(patterns: Iterable[_Compiled], data: bytes) -> Iterator[_Span]:
+    """Yield where the patterns match."""
+    small = data.lower()
     runs: bytes | None = None
-    found: dict[tuple[bytes, bool], bool] = {}
-    for needles, regex, looks, run, inside in patterns:
-        for needle in needles:
-            there = found.get((needle, inside))
-            if there is None:
-                there = found[needle, inside] = needle in (small_words if inside else small)
-            if there:
-                break
-        else:
+    for needles, regex, looks, run in patterns:
+        if not any(needle in small for needle in needles):
             continue
         if run:
             runs = data.translate(_RUN_MAP) if runs is None else runs
@@ -480,17 +468,13 @@ def _matches(patterns: Iterable[_Compiled], data: bytes, words: bytes) -> Iterat
             yield match.span(regex.groups)
 
 
-def _regions(data: bytes) -> tuple[list[_Span], list[bytes]]:
-    """Return the regions of long runs of token characters with the text before them, and the runs themselves."""
-    regions: list[_Span] = []
-    words: list[bytes] = []
-    runs, ends = data.translate(_RUN_MAP), data.translate(_END_MAP)
+def _regions(data: bytes) -> Iterator[_Span]:
+    """Yield the regions of long runs of token characters, each with the text before it."""
+    runs, ends = data.translate(_RUN_MAP) + b" ", data.translate(_END_MAP) + b" "
     at = runs.find(_RUN)
     while at >= 0:
-        end = (runs.find(b" ", at) + 1 or len(runs) + 1) - 1
+        end = runs.index(b" ", at)
         if _MORE_THAN_WORDS.search(data, at, end):
-            words.append(data[at:end])
-            end = (ends.find(b" ", end) + 1 or len(ends) + 1) - 1
-            regions.append((max(at - _CONTEXT_BYTES, 0), end + 1))
+            end = ends.index(b" ", end)
+            yield max(at - _CONTEXT_BYTES, 0), end + 1
         at = runs.find(_RUN, end)
-    return regions, words

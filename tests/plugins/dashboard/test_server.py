@@ -48,6 +48,21 @@ async def test_an_empty_home_says_how_to_begin(scene: DashboardScene) -> None:
     assert not scene.home.root.exists()
 
 
+async def test_where_runs_cannot_be_read_the_place_is_named(scene: DashboardScene) -> None:
+    scene.home.root.mkdir()
+    scene.home.runs.write_text("no folder")
+    assert f"Runs are read from {scene.home.runs}" in page(await scene.get("/")).text_content()
+
+
+async def test_the_page_of_a_run_that_has_just_begun_is_followed(scene: DashboardScene) -> None:
+    writer = scene.journals.begin(NOW, started("r", TASK, "o/r"))
+    name = writer.path.parent.name
+    answer = page(await scene.get(f"/run/{name}"))
+    assert answer.xpath("//@data-stream") == [f"/run/{name}/stream"]
+    assert "The run goes on" in answer.text_content()
+    scene.journals.end()
+
+
 async def test_the_morning_in_its_order(scene: DashboardScene) -> None:
     made = night(scene.home, NOW)
     answer = page(await scene.get("/"))

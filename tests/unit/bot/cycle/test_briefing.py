@@ -51,6 +51,23 @@ async def test_a_small_repository_is_shown_whole() -> None:
     assert sorted(repo.reads) == sorted(set(repo.reads))
 
 
+ALL_SHOWN = "The whole text of every file that can be shown."
+
+
+async def test_all_files_are_said_to_be_shown_only_if_they_are() -> None:
+    """Between the size of the files and the room that they take with their names and fences, one is left out."""
+    repo = Repo({"calc.py": CALC, "tests/test_calc.py": TEST})
+    size = sum(file.size for file in repo.tracked)
+    shown = []
+    for budget in range(size - 1, size + 120):
+        text = (await brief(repo, budget=budget)).text
+        shown.append(len(_headings(text)))
+        assert (ALL_SHOWN in text) == (shown[-1] == len(repo.files)), budget
+    assert set(shown) == {1, 2}
+    repo.files["data.csv"] = "x" * 6_000  # too long a line to be shown
+    assert ALL_SHOWN in (await brief(repo)).text
+
+
 async def test_a_small_model_is_told_less() -> None:
     small = await brief(
         Repo({"calc.py": CALC, "tests/test_calc.py": TEST}), commits=(("1a2b3c4d", "Start"),), is_brief=True

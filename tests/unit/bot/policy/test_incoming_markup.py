@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from orchestrator.bot.policy.hidden_characters import Cleaned, Removed
 from orchestrator.bot.policy.incoming import clean_words
-from orchestrator.bot.policy.markup_page import LONGEST_MARKDOWN_CHARS
+from orchestrator.bot.policy.markup_page import LONGEST_MARKDOWN_CHARS, Page
 from tests.fuzz.growth import grows
 from tests.tables import table
 
@@ -312,6 +312,15 @@ def test_what_never_comes_to_rest_is_cut_from_its_beginning() -> None:
     text += "<!-- EVIL -->" + "-- EVIL -->" * 30
     assert EVIL not in left(text)
     assert left(text).startswith("a ")
+
+
+def test_a_tag_in_a_list_or_quote_makes_its_rest_doubtful_and_not_more() -> None:
+    """The list may end at the tag: then what follows in it is at the level of the page, and no code."""
+    for inside in ("- a\n  <x-y>\n", "\n", "- b\n", "\n"), ("> a\n> <x-y>\n", ">\n", "> b\n", "\n"):
+        text = f"{''.join(inside)}after\n"
+        blocks = [(text[block.start : block.end], block.mode) for block in Page(text).blocks]
+        modes = ("doubtful", "html", "doubtful", "html", "words")
+        assert blocks == list(zip((*inside, "after\n"), modes, strict=True))
 
 
 def test_a_text_longer_than_github_takes_has_no_code() -> None:

@@ -93,6 +93,9 @@ PROJECTS = (
     # Several projects in one repository.
     Project("workspaces of pnpm", {"package.json": node(), "pnpm-workspace.yaml": "", "pnpm-lock.yaml": "", "packages/a/package.json": node(test="vitest run")}, "pnpm -r --if-present run test", "pnpm install"),
     Project("workspaces of npm", {"package.json": '{"workspaces": ["p/*"]}', "package-lock.json": "", "p/a/package.json": node(test="node --test")}, "npm run test --workspaces --if-present", "npm ci"),
+    Project("a workspace below other folders", {"package.json": '{"workspaces": ["a/b/*"]}', "a/b/c/package.json": node(test="node --test")}, "npm run test --workspaces --if-present", "npm install"),
+    Project("a package too deep to be a workspace", {"package.json": '{"workspaces": ["a/*"]}', "a/b/c/d/package.json": node(test="node --test")}, ""),
+    Project("workspaces without tests", {"package.json": '{"workspaces": ["a/*"]}', "a/b/package.json": node(build="tsc"), "a/b/other.json": node(test="node --test")}, ""),
     Project("a backend in a folder", {"backend/pyproject.toml": "[project]\nname='a'\n[project.optional-dependencies]\ntest=['pytest']\n", "backend/tests/test_a.py": A_TEST}, f"cd backend && {PYTEST}", "cd backend && python3 -m venv .venv"),
     Project("a frontend in a folder", {"web/package.json": node("jest", test="jest"), "README.md": ""}, f"cd web && npm run test -- {JEST}", "cd web && npm install", "web/test-report.json"),
     Project("an example is no project", {"examples/a/package.json": node("jest", test="jest")}, ""),

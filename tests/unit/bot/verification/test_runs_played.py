@@ -542,6 +542,18 @@ def _many_tests(_command: str, tree: Path, _report: Path) -> int:
     return 0
 
 
+async def test_a_report_has_the_room_that_those_before_it_left(repository: Bench) -> None:
+    def one_byte_too_many(_command: str, tree: Path, _report: Path) -> int:
+        (tree / "1.xml").write_text(junit({ONE: "passed"}))
+        with (tree / "2.xml").open("wb") as file:
+            file.truncate(100_000_001 - (tree / "1.xml").stat().st_size)  # a hole, which is not read
+        return 0
+
+    repository.play = one_byte_too_many
+    async with repository.runs(RunOptions("make test", report="*.xml")) as runs:
+        assert "the report cannot be read: 2.xml is " in (await runs.before()).problem
+
+
 @pytest.mark.slow(reason="growth: reports of more than 200,000 tests")
 @pytest.mark.parametrize(
     ("play", "words"),

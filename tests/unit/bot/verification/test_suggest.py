@@ -129,7 +129,16 @@ CASES = (
         {**_TEST, "pdm.lock": "", "pyproject.toml": f"{_PROJECT}[dependency-groups]\ntest = ['pytest']\n"},
         PYTEST,
         f"{_TOOLS} pdm && .tools/bin/pdm install -q -G test",
-        source="pdm.lock",
+        source="pdm.lock, pytest in pyproject.toml",
+        hosts=PYPI,
+    ),
+    Case(
+        "uv without a word of pytest",
+        {"tests/test_a.py": A_UNITTEST, "uv.lock": "", "pyproject.toml": _PROJECT},
+        PYTEST,
+        f"{_TOOLS} uv && .tools/bin/uv sync -q --frozen",
+        source="uv.lock, test files",
+        confidence=Confidence.LIKELY,
         hosts=PYPI,
     ),
     Case(

@@ -257,6 +257,12 @@ def test_a_longer_shape_is_covered_by_rules_from_left_to_right() -> None:
         assert rules.refusal(command), command
 
 
+def test_a_star_covers_no_script_of_sed_that_starts_a_program() -> None:
+    rules = CommandRules.parse(["sed -n -e p -e *"])
+    assert rules.refusal("sed -n -e p -e 2p x") is None
+    assert rules.refusal("sed -n -e p -e '1e id' x")
+
+
 @table(
     "rule",
     [

@@ -75,7 +75,8 @@ DESTRUCTIVE = [
     "rm -rf ~/.[^.]*", 'for i in bin etc; do rm -rf "/$i"; done', "for i in x usr; do rm -rf /$i/*; done",
     "echo ':(){ :|:& };:' | sh", "echo ':(){ :|:& };:'; :(){ :|:& };:", "sh <(echo ':(){ :|:& };:')",
     ":(){ :|:& };: # ':(){ :|:& };:'\necho ':(){ :|:& };:'", 'echo "$(:(){ :|:& };:)"',
-    "# don't\n:(){ :|:& };:\n# can't",
+    "# don't\n:(){ :|:& };:\n# can't", "env '-Srm -rf /'", "env -vS 'rm -rf /'", "env -iS'rm -rf /'", "env -0iS rm -rf /",
+    "env --split-string='rm -rf /'", "env --split-string 'rm -rf /'", "env --split 'rm -rf /'", "env --s='rm -rf /'",
 ]  # fmt: skip
 
 HARMLESS = [
@@ -109,7 +110,8 @@ HARMLESS = [
     "find . | xargs chmod 644", "find . -exec chmod 644 {} +", "find . -type f | xargs rm", "rm -rf build/[a-c]*",
     "for d in bin lib; do rm -rf $d; done", "for d in bin lib; do rm -rf ./build/$d; done",
     "git commit -m 'No more :(){ :|:& };: in the examples'", "grep -rn ':(){ :|:& };:' docs",
-    "echo ':(){ :|:& };:' >> README.md",
+    "echo ':(){ :|:& };:' >> README.md", "rm -f /etc", "rm -f -- /etc", "rm r /", "rsync -a x/ /usr", "fd --delete-me /",
+    "rm\ue009-rf /", "env -u S ls", "env --unset=S ls", "env -S'ls -l' x",
 ]  # fmt: skip
 
 
@@ -209,10 +211,36 @@ def test_no_command_stalls_the_check(piece: str) -> None:
     grows(blocked, ("", piece, ""), small_chars=LONGEST_COMMAND // 4)
 
 
+@table(
+    ("command", "why"),
+    [
+        ("rm -rf /etc", "rm would delete all of /etc"),
+        ('rm -rf "$UNSET"/*', "rm would delete all of (a variable that is not set)/*"),
+        ("mv /usr x", "mv would move /usr away"),
+        ("chmod -R 777 /", "chmod would change all of /"),
+        (f"echo {'{a,b}' * 8}", "its braces make more words than can be examined"),
+    ],
+)
+def test_the_reason_says_what_would_happen(command: str, why: str) -> None:
+    assert blocked(command) == why
+
+
 def test_shells_inside_of_shells_are_examined_or_refused() -> None:
     deep = "rm -rf /"
     for _ in range(12):
         deep = f"sh -c {shlex.quote(deep)}"[: LONGEST_COMMAND - 20]
         assert blocked(deep), deep
-    assert blocked("; ".join(f"sh -c 'echo {number}'" for number in range(30)))
-    assert blocked("; ".join(f"sh -c 'echo {number}'" for number in range(5))) is None
+    for most, made in ((5, _nested), (20, _in_a_row)):
+        assert blocked(made(most)) is None
+        assert "it runs more shells" in (blocked(made(most + 1)) or "")
+
+
+def _nested(count: int) -> str:
+    text = "ls"
+    for _ in range(count):
+        text = f"sh -c {shlex.quote(text)}"
+    return text
+
+
+def _in_a_row(count: int) -> str:
+    return "; ".join(f"sh -c 'echo {number}'" for number in range(count))

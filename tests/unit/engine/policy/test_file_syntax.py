@@ -25,6 +25,7 @@ from tests.tables import table
         ("a.py", b"x = 1\n", b"x = 1\n\x00", 2, "\0", "NUL"),
         ("a.py", b"x = '\xc3\xa9'\n", b"x = '\xe9'\n", 1, "x = '\ufffd'", "it is not UTF-8: byte 0xe9"),
         ("a.py", b"# coding: UTF8\n", b"# coding: UTF8\n\xe9\n", 2, "\ufffd", "not UTF-8"),
+        ("a.py", b"", b"#\n#\n# coding: latin-1\nx = '\xe9'\n", 4, "x = '\ufffd'", "not UTF-8"),
         ("d/A.PYI", None, b"def f() -> int\n", 1, "def f() -> int", "expected ':'"),
         ("a.json", b"\xef\xbb\xbf{}", b"\xef\xbb\xbf{\n  'a': 1}", 2, "'a': 1}", "Expecting property name"),
         ("a.json", b"{}", b"", 1, "", "Expecting value"),

@@ -82,12 +82,12 @@ def in_words(size: int, form: str) -> Callable[[str], str]:
     return dump
 
 
-def xxd(columns: int, group: int = 2) -> Callable[[str], str]:
+def xxd(columns: int, group: int = 2, first: int = 0) -> Callable[[str], str]:
     def dump(value: str) -> str:
         data = value.encode()
         parts = [data[at : at + columns] for at in range(0, len(data), columns)]
         return "\n".join(
-            f"{number * columns:08x}: {part.hex(' ', -group):{columns * 3}}  {part.decode()}"
+            f"{first + number * columns:08x}: {part.hex(' ', -group):{columns * 3}}  {part.decode()}"
             for number, part in enumerate(parts)
         )
 
@@ -189,8 +189,32 @@ ENCODINGS: dict[str, Callable[[str], str]] = {
     "xxd": xxd(16),
     "xxd, four a line": xxd(4),
     "xxd, two a line": xxd(2),
+    "xxd of the end of a file": xxd(4, first=0xABCDEF00),
     "xxd, bytes": xxd(6, 1),
 }
+
+
+def _uuencoded(data: bytes) -> bytes:
+    return binascii.b2a_uu(data, backtick=True)[1:-1]  # without the length of the line
+
+
+@table("encode", [base64.b64encode, base64.b32encode, _uuencoded])
+def test_all_that_depends_on_a_value_alone_is_found(encode: Callable[[bytes], bytes]) -> None:
+    """The encoding itself says what that is: what stays the same whatever stands before and after the value."""
+    value = b"Kp0vP1rT0p5kP2mW9p3zQ0"  # with zeros among its groups of six bits
+    for offset in range(6):
+        before, after = b"\0" * offset, b"\0" * 5
+        texts = [
+            encode(first * offset + value + last * 5)
+            for first in (b"\0", b"\xff")
+            for last in (b"\0", b"\xff")
+        ]
+        same = [place for place, signs in enumerate(zip(*texts, strict=True)) if len(set(signs)) == 1]
+        own = [place for place in same if chr(texts[0][place]).isalnum()]
+        spans = redactor_of(value.decode()).spans(encode(before + value + after))
+        assert spans == [(own[0], own[-1] + 1)], offset
+
+
 SURROUNDINGS = st.text(st.characters(codec="utf-8", exclude_characters="\\&%=\x00"), max_size=60)
 
 

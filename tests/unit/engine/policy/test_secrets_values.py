@@ -182,6 +182,15 @@ def test_this_repository_holds_no_part_of_a_made_up_value() -> None:
         assert list(redactor._values().spans(path.read_bytes())) == [], path
 
 
+@table("spelt", [str, lambda value: value[5:17], lambda value: value.encode().hex()])
+def test_a_value_is_found_at_any_place_of_a_long_text(spelt: Callable[[str], str]) -> None:
+    redactor = Redactor([REALISTIC[5]])
+    words = "some ordinary words, and 0123abcd numbers 45 " * 300
+    for place in range(0, len(words), len(words) // 60):
+        text = f"{words[:place]} {spelt(REALISTIC[5])} {words[place:]}"
+        assert redactor.redact(text) == f"{words[:place]} {REPLACEMENT} {words[place:]}", place
+
+
 @table("value", ["pässwörd-Ünïcode-ÿ!", "пароль-от-сервера", "密码密码密码密码密码!", "!\"§$%&/()=?+*#'"])
 def test_values_of_other_letters(value: str) -> None:
     for text in (f"a {value} b", f"ä{value}ä"):
