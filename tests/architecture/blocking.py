@@ -17,8 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.architecture.modules import children, dotted
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from tests.architecture.modules import Module
 
 _BEGINNINGS = frozenset(
     [
@@ -80,12 +84,11 @@ class _Known:
     calls: list[str] = field(default_factory=list)
 
 
-def blocking_calls(root: Path) -> dict[str, set[str]]:
-    """Return what each coroutine below a folder calls that walks, copies or removes a tree, or waits for a program."""
+def blocking_calls(modules: Iterable[Module]) -> dict[str, set[str]]:
+    """Return what each coroutine of some modules calls that walks, copies or removes a tree, or waits for a program."""
     functions: dict[str, _Known] = {}
-    for file in sorted(root.rglob("*.py")):
-        module = file.relative_to(root).as_posix()
-        _collect(ast.parse(file.read_bytes()), module, "", functions, {})
+    for module in modules:
+        _collect(module.tree, module.name, "", functions, _names_of(module))
     by_name: dict[str, list[str]] = {}
     for name, one in functions.items():
         by_name.setdefault(_ends(name), []).append(name)
@@ -126,17 +129,7 @@ def _is_slow(call: str, by_name: dict[str, list[str]], slow: set[str]) -> bool:
 def _collect(
     node: ast.AST, module: str, above: str, functions: dict[str, _Known], names: dict[str, str]
 ) -> None:
-    """Collect the functions of a module, with the names that its imports and its own functions have in it."""
-    if not above:
-        for one in ast.walk(node):
-            if isinstance(one, ast.ImportFrom) and (one.module or "").startswith("orchestrator."):
-                file = f"{(one.module or '').removeprefix('orchestrator.').replace('.', '/')}.py"
-                names |= {alias.asname or alias.name: f"{file}:{alias.name}" for alias in one.names}
-        names |= {
-            one.name: f"{module}:{one.name}"
-            for one in ast.iter_child_nodes(node)
-            if isinstance(one, _FUNCTIONS)
-        }
+    """Collect the functions of a module, in which its imports and its own functions have names."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (*_FUNCTIONS, ast.ClassDef)):
             inside = f"{above}.{child.name}" if above else child.name
@@ -157,26 +150,41 @@ def _collect(
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
+def _names_of(module: Module) -> dict[str, str]:
+    """Return the names that a module's imports and its own functions have in it."""
+    names: dict[str, str] = {}
+    for one in module.nodes:
+        if isinstance(one, ast.ImportFrom) and (one.module or "").startswith("orchestrator."):
+            file = f"{(one.module or '').removeprefix('orchestrator.').replace('.', '/')}.py"
+            names |= {alias.asname or alias.name: f"{file}:{alias.name}" for alias in one.names}
+    return names | {
+        one.name: f"{module.name}:{one.name}" for one in module.tree.body if isinstance(one, _FUNCTIONS)
+    }
+
+
 def _calls(node: ast.AST) -> Iterator[ast.Call]:
     """Yield the calls in a function, but not those in functions in it: who knows where these are called."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, (*_FUNCTIONS, ast.Lambda, ast.ClassDef)):
-            continue
-        if isinstance(child, ast.Call):
-            yield child
-        yield from _calls(child)
+    waiting = [node]
+    while waiting:
+        for child in children(waiting.pop()):
+            if not isinstance(child, (*_FUNCTIONS, ast.Lambda, ast.ClassDef)):
+                waiting.append(child)
+                if isinstance(child, ast.Call):
+                    yield child
 
 
 def _opened_folders(function: ast.AST) -> Iterator[tuple[str, str]]:
     """Yield the variables that hold an open folder: `with ConfinedFolder(...) as folder`."""
-    for node in ast.walk(function):
+    nodes = [function]
+    for node in nodes:  # it grows
+        nodes.extend(children(node))
         if isinstance(node, ast.withitem) and isinstance(node.optional_vars, ast.Name):
-            if "ConfinedFolder" in ast.unparse(node.context_expr).split("(")[0]:
+            if "ConfinedFolder" in dotted(node.context_expr).split("(")[0]:
                 yield node.optional_vars.id, "ConfinedFolder"
         elif (
             isinstance(node, ast.arg)
             and node.annotation is not None
-            and "ConfinedFolder" in ast.unparse(node.annotation)
+            and "ConfinedFolder" in dotted(node.annotation)
         ):
             yield node.arg, "ConfinedFolder"
 
@@ -188,7 +196,7 @@ def _resolved(call: ast.Call, module: str, above: str, names: dict[str, str], op
         return names.get(called.id, called.id if called.id in _BEGINNINGS else "")
     if not isinstance(called, ast.Attribute):
         return ""
-    receiver, name = ast.unparse(called.value), called.attr
+    receiver, name = dotted(called.value), called.attr
     if receiver == "self":
         return f"{module}:{above}.{name}"
     if name == "walk" and receiver not in {"ast", "os"}:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from tests.architecture.modules import dotted
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator
+
+    from tests.architecture.modules import Module
 
 _OF_OS = frozenset(
     [
@@ -78,20 +81,19 @@ _WITH_ARGUMENTS = {"rename": 1, "replace": 1, "chmod": 1, "touch": 0, "walk": -1
 _MODES = frozenset("rwax")
 
 
-def calls_by_path(path: Path) -> Iterator[tuple[int, str]]:
+def calls_by_path(module: Module) -> Iterator[tuple[int, str]]:
     """Yield the line and the text of each such call in a module."""
-    tree = ast.parse(path.read_text("utf-8"))
-    names = _imported(tree)
-    for node in ast.walk(tree):
+    names = _imported(module.nodes)
+    for node in module.nodes:
         if isinstance(node, ast.Call) and _is_by_path(node, names) and "os.devnull" not in ast.unparse(node):
             yield node.lineno, ast.unparse(node)[:100]
 
 
-def _imported(tree: ast.AST) -> dict[str, str]:
+def _imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
     """The functions that a module imports by name: `from os import open as open_it`."""
     return {
         name.asname or name.name: f"{node.module}.{name.name}"
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.ImportFrom) and node.module in _OF_MODULES
         for name in node.names
     }
@@ -109,7 +111,7 @@ def _is_by_path(call: ast.Call, imported: dict[str, str]) -> bool:
     if function.attr == "open":
         return _has_a_mode(call)
     if function.attr in _WITH_ARGUMENTS:
-        owner = ast.unparse(function.value)
+        owner = dotted(function.value)
         is_environment = owner.endswith(
             ("environment", "inner", "super()", "_box", "folder", "opened", "tree")
         )

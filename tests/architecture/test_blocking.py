@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tests.architecture.blocking import blocking_calls
+from tests.architecture.modules import modules, parsed
 
-PROGRAM = Path(__file__).parents[2] / "orchestrator"
 ALLOWED = {
     "plugins/containers/sandbox.py: start_container Scratch.remove": "five small files of our own",
     "plugins/mcp/transports.py: _started plugins/mcp/folders.py:own_folder": "it is entered and left in a thread",
@@ -15,13 +13,13 @@ ALLOWED = {
 
 
 def test_no_coroutine_does_file_work_of_unknown_size_in_the_event_loop() -> None:
-    found = {f"{place} {call}" for place, calls in blocking_calls(PROGRAM).items() for call in calls}
+    found = {f"{place} {call}" for place, calls in blocking_calls(modules()).items() for call in calls}
     assert found - ALLOWED.keys() == set(), "call it by `in_thread` of orchestrator/core/event_loop.py"
     assert ALLOWED.keys() - found == set(), "they are no longer in the code"
 
 
-def test_the_calls_of_a_program_are_found(tmp_path: Path) -> None:
-    (tmp_path / "files.py").write_text("""
+def test_the_calls_of_a_program_are_found() -> None:
+    files = b"""
 import shutil
 
 def remove_all(folder):
@@ -40,8 +38,8 @@ class Store:
 
     def find(self):
         return "".join(path.name for path in self.folder.walk())
-""")
-    (tmp_path / "work.py").write_text("""
+"""
+    work = b"""
 from orchestrator.files import remove_all
 
 class Work:
@@ -62,8 +60,8 @@ class Work:
 
     async def by_a_helper(self):
         self.helper()
-""")
-    assert blocking_calls(tmp_path) == {
+"""
+    assert blocking_calls([parsed(files, "files.py"), parsed(work, "work.py")]) == {
         "work.py: Work.directly": {"files.py:remove_all", "empty_it", "HostGit.run"},
         "work.py: Work.by_a_helper": {"work.py:Work.helper"},
     }

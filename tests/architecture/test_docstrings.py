@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import ast
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.architecture.modules import modules, parsed
 
-PACKAGE = Path(__file__).parents[2] / "orchestrator"
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 NO_VERB = re.compile(
     r"(?:A|All|An|As|At|Both|Each|Every|For|From|How|In|It|Its|No|Nobody|Nothing|Of|On|One|Our|So|Some|That|The|These"
     r"|This|Those|Up|What|When|Where|Whether|Which|Who|Whom|Whose|Why)\b"
 )
 
 
-def statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Give a node and what is below it, but for expressions: no function with a docstring is in one."""
-    yield node
-    for child in ast.iter_child_nodes(node):
-        if not isinstance(child, ast.expr):
-            yield from statements(child)
-
-
-def nouns(tree: ast.AST) -> list[int]:
+def nouns(nodes: Iterable[ast.AST]) -> list[int]:
     """Return the lines of functions whose docstring begins with another word. A property may: it is a value."""
     return [
         node.lineno
-        for node in statements(tree)
+        for node in nodes
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and NO_VERB.match((ast.get_docstring(node, clean=False) or "").lstrip())
         and not any("property" in ast.unparse(one) for one in node.decorator_list)
@@ -49,15 +41,11 @@ def nouns(tree: ast.AST) -> list[int]:
     ],
 )
 def test_a_noun_is_found(source: str, found: list[int]) -> None:
-    assert nouns(ast.parse(source)) == found
+    assert nouns(parsed(source.encode()).nodes) == found
 
 
 def test_docstrings_of_functions_begin_with_a_verb() -> None:
-    found = [
-        f"{path.relative_to(PACKAGE)}:{line}"
-        for path in sorted(PACKAGE.rglob("*.py"))
-        for line in nouns(ast.parse(path.read_text(encoding="utf-8")))
-    ]
+    found = [f"{module.name}:{line}" for module in modules() for line in nouns(module.nodes)]
     assert found == []
 
 

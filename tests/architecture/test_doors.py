@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
-
-import pytest
 
 from tests.architecture.doors import calls_by_path
+from tests.architecture.modules import modules, parsed
 from tests.plugins import is_of_absent_plugin
-
-PACKAGE = Path(__file__).parents[2] / "orchestrator"
+from tests.tables import table
 
 
 @dataclass(frozen=True)
@@ -169,9 +166,7 @@ def test_nothing_is_opened_by_path_that_is_not_in_the_table() -> None:
     allowed: Counter[str] = Counter()
     for door in DOORS:
         allowed.update({name: calls for name, calls in door.calls.items() if not is_of_absent_plugin(name)})
-    found = {
-        path.relative_to(PACKAGE).as_posix(): list(calls_by_path(path)) for path in PACKAGE.rglob("*.py")
-    }
+    found = {module.name: list(calls_by_path(module)) for module in modules()}
     wrong = {
         name: (f"{len(calls)} calls, {allowed[name]} in the table", calls)
         for name, calls in found.items()
@@ -181,7 +176,7 @@ def test_nothing_is_opened_by_path_that_is_not_in_the_table() -> None:
     assert set(allowed) <= found.keys()
 
 
-@pytest.mark.parametrize(
+@table(
     "call",
     [
         "open(path)",
@@ -204,19 +199,17 @@ def test_nothing_is_opened_by_path_that_is_not_in_the_table() -> None:
         "sqlite3.connect(path)",
     ],
 )
-def test_a_call_by_path_is_found(call: str, tmp_path: Path) -> None:
-    module = tmp_path / "module.py"
-    module.write_text(f"import os, shutil, tempfile, sqlite3\n{call}\n")
+def test_a_call_by_path_is_found(call: str) -> None:
+    module = parsed(f"import os, shutil, tempfile, sqlite3\n{call}\n".encode())
     assert len(list(calls_by_path(module))) == 1
 
 
-def test_a_call_under_an_imported_name_is_found(tmp_path: Path) -> None:
-    module = tmp_path / "module.py"
-    module.write_text("from os import unlink as drop\nfrom shutil import rmtree\ndrop('a')\nrmtree('b')\n")
+def test_a_call_under_an_imported_name_is_found() -> None:
+    module = parsed(b"from os import unlink as drop\nfrom shutil import rmtree\ndrop('a')\nrmtree('b')\n")
     assert [line for line, _ in calls_by_path(module)] == [3, 4]
 
 
-@pytest.mark.parametrize(
+@table(
     "call",
     [
         "box.rename('a', 'b')",
@@ -228,7 +221,5 @@ def test_a_call_under_an_imported_name_is_found(tmp_path: Path) -> None:
         "self._box.walk(top)",
     ],
 )
-def test_the_door_itself_is_not_counted(call: str, tmp_path: Path) -> None:
-    module = tmp_path / "module.py"
-    module.write_text(f"{call}\n")
-    assert list(calls_by_path(module)) == []
+def test_the_door_itself_is_not_counted(call: str) -> None:
+    assert list(calls_by_path(parsed(call.encode()))) == []

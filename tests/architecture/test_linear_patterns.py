@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import signal
-import subprocess
-import sys
+import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.doubles import forked
 from tests.patterns.backtracking import FULLMATCH, MATCH, MOST_STEPS, SEARCH, Prover
 from tests.patterns.collection import all_patterns, unused_examples, uses_of
 from tests.patterns.made import SHORT_TEXTS
+from tests.patterns.pumps import given, of_the_program
 from tests.tables import table
+
+if TYPE_CHECKING:
+    from tests.patterns.pumps import Chosen
 
 
 def faults() -> dict[str, str]:
@@ -138,17 +144,27 @@ def test_rarer_parts_are_understood(pattern: str) -> None:
     Prover(re.compile(pattern), FULLMATCH).findings()
 
 
-def pumped(*arguments: str) -> tuple[int, list[str]]:
+ROOT = Path(__file__).parents[2]
+PUMP = (
+    "import pickle, sys; from tests.patterns.pumps import pump_all; pump_all(pickle.load(sys.stdin.buffer))"
+)
+
+
+def pumped(chosen: Chosen) -> tuple[int, list[str]]:
     """Run the pumps in a process of their own, which a pattern without end cannot keep."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.patterns.pumps", *arguments],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert not done.stderr
-    return done.returncode, done.stdout.splitlines()
+    with (
+        tempfile.TemporaryFile() as patterns,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+    ):
+        pickle.dump(chosen, patterns)
+        patterns.seek(0)
+        process = forked.Forked((), (patterns.fileno(), out.fileno(), err.fileno()), ROOT, code=PUMP)
+        status = process.wait()
+        for file in (out, err):
+            file.seek(0)
+        assert not err.read()
+        return status, out.read().decode().splitlines()
 
 
 @pytest.mark.parametrize(
@@ -160,12 +176,12 @@ def pumped(*arguments: str) -> tuple[int, list[str]]:
 )
 @pytest.mark.slow(reason="a pattern that takes time without end is given some seconds")
 def test_the_pumps_find_what_was_once_in_the_program(pattern: str) -> None:
-    status, lines = pumped("1", pattern)
+    status, lines = pumped(given([pattern]))
     assert status == -signal.SIGVTALRM or any(line.startswith("SLOW ") for line in lines)
 
 
 def test_the_pumps_find_quadratic_time() -> None:
-    status, lines = pumped("1", r"\s+$", r"(?<!\d)(\d+) ?([a-z]+)", r"(?s)<!--.*?-->")
+    status, lines = pumped(given([r"\s+$", r"(?<!\d)(\d+) ?([a-z]+)", r"(?s)<!--.*?-->"]))
     assert status == 0
     assert [line.partition(":")[0] for line in lines if line.startswith("SLOW")] == [
         r"SLOW \s+$",
@@ -180,7 +196,7 @@ def test_the_pumps_find_quadratic_time() -> None:
     "share", [25, pytest.param(1, marks=pytest.mark.slow(reason="some ten thousand texts in several sizes"))]
 )
 def test_no_pattern_is_slow_on_a_text_made_for_it(share: int) -> None:
-    status, lines = pumped(str(share))
+    status, lines = pumped(of_the_program(share))
     assert status == 0, f"{lines[-1]} takes time without end"
     assert not [line for line in lines if line.startswith("SLOW ")]
     assert lines[-1].endswith(" texts")

@@ -15,6 +15,7 @@ import pytest
 
 from orchestrator.app.options import flag_of, options_of
 from orchestrator.app.plugins import HOMES, WANTED_BY, InstalledPlugin, Point, installed, own_names
+from tests.architecture.modules import modules
 from tests.architecture.test_extending import SHOWN
 from tests.doubles.model_server import ModelServer, calls, plan, reply
 from tests.scenarios.stage import make_repository
@@ -88,13 +89,11 @@ def test_what_a_plugin_names_is_there(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_plugin_imports_another_only_if_it_says_so(name: str) -> None:
     found = set()
-    for file in (ROOT / "orchestrator/plugins" / name).rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_bytes())):
-            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            found |= {
-                part[1] for module in modules if (part := re.match(r"orchestrator\.plugins\.(\w+)", module))
-            }
+    for module in modules():
+        for node in module.nodes if module.name.startswith(f"plugins/{name}/") else ():
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            found |= {part[1] for one in names if (part := re.match(r"orchestrator\.plugins\.(\w+)", one))}
     plugin = installed()[name].plugin
     assert found - {name} <= {*plugin.needs, *plugin.uses}
 

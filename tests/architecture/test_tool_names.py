@@ -8,6 +8,7 @@ from pathlib import Path
 
 from jinja2 import Environment, nodes
 
+from tests.architecture.modules import modules
 from tests.unit.engine.session.test_shown_tools import KNOWN
 
 ROOT = Path(__file__).parents[2]
@@ -59,12 +60,13 @@ def test_the_condition_is_looked_at() -> None:
 def test_a_tool_names_another_one_only_where_it_is_shown() -> None:
     names = re.compile(rf"\b({'|'.join(sorted(name for name in KNOWN if '_' in name))})\b")
     wrong = []
-    for path in sorted((ROOT / "orchestrator/engine").rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        fine = {id(inner) for node in ast.walk(tree) if _may_name(node) for inner in ast.walk(node)}
+    for module in modules():
+        if not module.name.startswith("engine/"):
+            continue
+        fine = {id(inner) for node in module.nodes if _may_name(node) for inner in ast.walk(node)}
         wrong += [
-            f"{path.name}:{node.lineno}: {node.value}"
-            for node in ast.walk(tree)
+            f"{module.name}:{node.lineno}: {node.value}"
+            for node in module.nodes
             if isinstance(node, ast.Constant)
             and isinstance(node.value, str)
             and " " in node.value.strip()

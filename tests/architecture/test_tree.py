@@ -8,12 +8,17 @@ import tomllib
 from graphlib import TopologicalSorter
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.architecture.modules import modules
 from tests.matrix import SLICE
+
+if TYPE_CHECKING:
+    from tests.architecture.modules import Module
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [path for folder in ("orchestrator", "tests") for path in sorted((ROOT / folder).rglob("*.py"))]
@@ -48,10 +53,10 @@ def test_packages_import_only_from_those_below() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def imported(file: Path, known: set[str]) -> set[str]:
+def imported(module: Module, known: set[str]) -> set[str]:
     """The modules of the program that a module imports, in annotations too."""
     found = set()
-    for node in ast.walk(ast.parse(file.read_bytes())):
+    for node in module.nodes:
         if isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module, *(f"{node.module}.{one.name}" for one in node.names)}
         elif isinstance(node, ast.Import):
@@ -61,10 +66,10 @@ def imported(file: Path, known: set[str]) -> set[str]:
 
 def test_no_modules_import_each_other_in_a_circle_not_even_for_annotations() -> None:
     files = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-        for path in sorted((ROOT / "orchestrator").rglob("*.py"))
+        f"orchestrator.{module.name.removesuffix('.py').replace('/', '.')}".removesuffix(".__init__"): module
+        for module in modules()
     }
-    graph = {name: imported(path, files.keys() - {name}) for name, path in files.items()}
+    graph = {name: imported(module, files.keys() - {name}) for name, module in files.items()}
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 

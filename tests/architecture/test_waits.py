@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.architecture.modules import modules, parsed
 from tests.architecture.waits import waits
 from tests.plugins import is_of_absent_plugin
 
@@ -46,9 +47,8 @@ def groups() -> list[Group]:
 def test_every_wait_of_the_program_is_in_the_table() -> None:
     table: Counter[str] = sum((group.places for group in groups()), Counter())
     code: Counter[str] = Counter()
-    for file in sorted((ROOT / "orchestrator").rglob("*.py")):
-        name = file.relative_to(ROOT / "orchestrator").as_posix()
-        code += Counter({f"{name}: {place}": count for place, count in waits(file).items()})
+    for module in modules():
+        code += Counter({f"{module.name}: {place}": count for place, count in waits(module).items()})
     assert dict(code - table) == {}, f"say in {TABLE} how long they may take, and who can cut them short"
     assert dict(table - code) == {}, f"they are no longer in the code: remove them from {TABLE}"
 
@@ -57,9 +57,8 @@ def test_every_group_says_how_long_and_who_ends_it() -> None:
     assert [group.what for group in groups() if not (group.bound and group.ends and group.places)] == []
 
 
-def test_the_waits_of_a_module_are_found(tmp_path: Path) -> None:
-    file = tmp_path / "module.py"
-    file.write_text("""
+def test_the_waits_of_a_module_are_found() -> None:
+    module = parsed(b"""
 import os, subprocess, time
 
 class Server:
@@ -77,7 +76,7 @@ class Server:
 
 input()
 """)
-    assert waits(file) == {
+    assert waits(module) == {
         "Server.answer with self._lock": 1,
         "Server.answer asyncio.wait": 1,
         "Server.answer self.reader.read": 1,

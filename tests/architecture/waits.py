@@ -6,9 +6,10 @@ import ast
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from tests.architecture.modules import children
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from tests.architecture.modules import Module
 
 _WAITING = frozenset(
     [
@@ -42,27 +43,28 @@ _LOCKS = ("lock", "_starting", "_asking", "_fetching", "semaphore")
 """Ends of the names of what a `with` statement waits for."""
 
 
-def waits(file: Path) -> Counter[str]:
+def waits(module: Module) -> Counter[str]:
     """Count the waits of a module: each as its function and what is called there, `while` or `with NAME`."""
-    tree = ast.parse(file.read_bytes())
-    return Counter(f"{function or '-'} {what}" for function, what in _waits(tree, "", is_awaited=False))
+    found: list[tuple[str, str]] = []
+    _find(module.tree, "", found, is_awaited=False)
+    return Counter(f"{function or '-'} {what}" for function, what in found)
 
 
-def _waits(node: ast.AST, function: str, *, is_awaited: bool) -> Iterator[tuple[str, str]]:
-    for child in ast.iter_child_nodes(node):
+def _find(node: ast.AST, function: str, found: list[tuple[str, str]], *, is_awaited: bool) -> None:
+    for child in children(node):
         inside = function
         if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             inside = f"{function}.{child.name}" if function else child.name
         if isinstance(child, ast.Call) and _waits_in_call(name := _dotted(child.func), is_awaited=is_awaited):
-            yield inside, name
+            found.append((inside, name))
         if isinstance(child, ast.While):
-            yield inside, "while"
+            found.append((inside, "while"))
         if isinstance(child, (ast.With, ast.AsyncWith)):
             for item in child.items:
                 name = _dotted(item.context_expr)
                 if name.endswith(_LOCKS):
-                    yield inside, f"with {name}"
-        yield from _waits(child, inside, is_awaited=isinstance(child, ast.Await))
+                    found.append((inside, f"with {name}"))
+        _find(child, inside, found, is_awaited=isinstance(child, ast.Await))
 
 
 def _waits_in_call(name: str, *, is_awaited: bool) -> bool:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+    from tests.architecture.modules import Module
 
 TERMINAL, FILE, NETWORK, KNOWLEDGE = "terminal", "file", "network", "knowledge"
 
@@ -60,9 +61,9 @@ _OF_MODULES = {
 _WRITES = frozenset("wax+")
 
 
-def writers_in(path: Path) -> Iterator[str]:
+def writers_in(module: Module) -> Iterator[str]:
     """Yield the kind of each call, and of each mention of a stream, by which something leaves."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in module.nodes:
         if isinstance(node, ast.Attribute) and node.attr in {"__stdout__", "__stderr__"}:
             yield TERMINAL
         if not isinstance(node, ast.Call):

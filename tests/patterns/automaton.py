@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass, field, replace
 from re import _compiler as compiler  # type: ignore[attr-defined]
@@ -83,6 +84,12 @@ class Route:
         return any(node.kind == "leave" and node.left == region for node in self.passed)
 
 
+@functools.lru_cache(1)
+def automaton(pattern: re.Pattern[str] | re.Pattern[bytes]) -> Automaton:
+    """Return the automaton of a pattern: the same one for all uses of it that follow each other."""
+    return Automaton(pattern)
+
+
 class Automaton:
     """The automaton of a pattern.
 
@@ -99,9 +106,10 @@ class Automaton:
         self._tree = parser.parse(text, pattern.flags & ~re.DEBUG & (~re.UNICODE if self._is_bytes else ~0))
         self._flags = self._tree.state.flags
         self._groups: dict[int, Any] = {}
+        self._masks: dict[Callable[[str], bool], int] = {}
         self._routes: dict[int, tuple[Route, ...]] = {}
         self.alphabet = self._characters()
-        self._newline = self._mask(lambda c: c == "\n")
+        self._newline = self._mask("\n".__eq__)
         self._word = self._mask(self._is_word())
         self.regions: dict[int, Node] = {}
         self.looks: set[int] = set()
@@ -129,14 +137,14 @@ class Automaton:
     # Characters.
 
     def _characters(self) -> str:
-        tests: list[Callable[[str], bool]] = []
+        tests: dict[Callable[[str], bool], None] = {}
         ends: set[str] = set(_SAMPLES)
         waiting: list[tuple[Any, int]] = [(self._tree, self._flags)]
         while waiting:
             items, flags = waiting.pop()
             for op, value in items:
                 if op in _READS:
-                    tests.append(self.test(op, value, flags))
+                    tests[self.test(op, value, flags)] = None
                     ends |= {
                         chr(point)
                         for end in _ends(op, value)
@@ -149,7 +157,7 @@ class Automaton:
                     waiting.append((part, (flags | add) & ~remove))
                 else:
                     waiting.extend((part, flags) for part in _parts(op, value))
-        tests += [lambda c: c == "\n", self._is_word()]
+        tests |= dict.fromkeys(("\n".__eq__, self._is_word()))
         candidates = sorted(ends | {x for c in ends for x in (c.lower(), c.upper()) if len(x) == 1})
         kept: dict[tuple[bool, ...], str] = {}
         for candidate in candidates:
@@ -158,16 +166,13 @@ class Automaton:
         return "".join(kept.values())
 
     def _mask(self, test: Callable[[str], bool]) -> int:
-        return sum(1 << number for number, c in enumerate(self.alphabet) if test(c))
+        if test not in self._masks:
+            self._masks[test] = sum(1 << number for number, c in enumerate(self.alphabet) if test(c))
+        return self._masks[test]
 
     def test(self, op: Any, value: Any, flags: int) -> Callable[[str], bool]:
-        """Return whether a place reads a character, as `re` itself says."""
-        state = parser.State()
-        state.flags = flags
-        one = compiler.compile(parser.SubPattern(state, [(op, value)]))
-        if self._is_bytes:
-            return lambda c: ord(c) < _BYTES and one.match(c.encode("latin-1")) is not None
-        return lambda c: one.match(c) is not None
+        """Return whether a place reads a character, as `re` itself says: the same function for equal places."""
+        return _reader(op, tuple(value) if op is codes.IN else value, flags, is_bytes=self._is_bytes)
 
     def _is_word(self) -> Callable[[str], bool]:
         return self.test(codes.IN, [(codes.CATEGORY, codes.CATEGORY_WORD)], self._flags)
@@ -338,6 +343,21 @@ class Automaton:
         if code not in exact:
             raise TooComplexError(str(code))
         return exact[code], exact[code]
+
+
+@functools.cache
+def _reader(op: Any, value: Any, flags: int, *, is_bytes: bool) -> Callable[[str], bool]:
+    state = parser.State()
+    state.flags = flags
+    one = compiler.compile(parser.SubPattern(state, [(op, value)]))
+
+    @functools.cache
+    def reads(character: str) -> bool:
+        if is_bytes:
+            return ord(character) < _BYTES and one.match(character.encode("latin-1")) is not None
+        return one.match(character) is not None
+
+    return reads
 
 
 def _always(_before: int, _behind: int) -> bool:

@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from tests.patterns.automaton import BORDER, Automaton, Node, Route, TooComplexError
+from tests.patterns.automaton import BORDER, Node, Route, TooComplexError, automaton
 
 if TYPE_CHECKING:
     import re
@@ -62,7 +62,7 @@ class Prover:
     """
 
     def __init__(self, pattern: re.Pattern[str] | re.Pattern[bytes], use: str) -> None:
-        self._machine = Automaton(pattern)
+        self._machine = automaton(pattern)
         self._use = use
         self._places: list[Node] = [Node("begin", 0)]
         self._numbers: dict[int, int] = {}

@@ -11,19 +11,21 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, MemberDescriptorType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orchestrator
+from tests.architecture.modules import PACKAGE, modules
 from tests.patterns.backtracking import FULLMATCH, MATCH, SEARCH
 from tests.patterns.made import MADE, ONLY_WHOLE, SHORT_TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.architecture.modules import Module
+
 Pattern: TypeAlias = "re.Pattern[str] | re.Pattern[bytes]"
 
-PACKAGE = Path(orchestrator.__file__).parent
 _FUNCTIONS = frozenset(
     {"compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer"}
 )
@@ -114,10 +116,6 @@ def _modules() -> Iterator[ModuleType]:
             yield importlib.import_module(info.name)
 
 
-def _source(module: ModuleType) -> str:
-    return Path(str(module.__file__)).read_text("utf-8")
-
-
 @dataclass(frozen=True, slots=True)
 class _Text:
     """What the text of a module has.
@@ -125,10 +123,9 @@ class _Text:
     Attributes:
         calls: the calls of `re`, except those whose value a module keeps under a name.
         names: the names that are read.
-        parents: of each name and each attribute the node around it.
+        parents: of what has an attribute that attribute, and of what is called the call.
     """
 
-    tree: ast.Module
     calls: list[ast.Call]
     imports: list[ast.Import | ast.ImportFrom]
     names: list[ast.Name]
@@ -137,30 +134,33 @@ class _Text:
 
 @functools.cache
 def _texts() -> dict[str, _Text]:
-    return {module.__name__: _text(ast.parse(_source(module))) for module in _modules()}
-
-
-def _text(tree: ast.Module) -> _Text:
-    """Return what is in a tree, which is walked once."""
-    found = _Text(tree, [], [], [], {})
-    kept = {
-        id(node.value) for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign) and node.value
+    parsed = {module.name: module for module in modules()}
+    return {
+        module.__name__: _text(parsed[Path(str(module.__file__)).relative_to(PACKAGE).as_posix()])
+        for module in _modules()
     }
-    nodes: list[ast.AST] = [tree]
-    for node in nodes:  # it grows
+
+
+def _text(module: Module) -> _Text:
+    """Return what is in a module, whose nodes are looked at once."""
+    found = _Text([], [], [], {})
+    kept = {
+        id(node.value)
+        for node in module.tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value
+    }
+    for node in module.nodes:
         if isinstance(node, ast.Name):
             if isinstance(node.ctx, ast.Load):
                 found.names.append(node)
-            continue
-        if isinstance(node, ast.Import | ast.ImportFrom):
+        elif isinstance(node, ast.Attribute):
+            found.parents[id(node.value)] = node
+        elif isinstance(node, ast.Call):
+            found.parents[id(node.func)] = node
+            if id(node) not in kept and _is_of_re(node.func):
+                found.calls.append(node)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
             found.imports.append(node)
-        elif isinstance(node, ast.Call) and id(node) not in kept and _is_of_re(node.func):
-            found.calls.append(node)
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.Name | ast.Attribute):
-                found.parents[id(child)] = node
-            if not isinstance(child, ast.Constant | ast.expr_context | ast.operator | ast.cmpop | ast.boolop):
-                nodes.append(child)
     return found
 
 
@@ -197,6 +197,11 @@ def _of_module(
                 yield ProgramPattern(where, pattern, uses.get(where, frozenset()))
 
 
+_WITHOUT_PARTS = frozenset(
+    {str, bytes, int, float, bool, type(None), FunctionType, property, MemberDescriptorType}
+)
+
+
 def _inside(value: Any, where: str, depth: int) -> Iterator[tuple[str, Pattern]]:
     """Yield the patterns of a value: it is one, or a table, a class or a data class with some."""
     parts: list[tuple[str, Any]] = []
@@ -211,7 +216,8 @@ def _inside(value: Any, where: str, depth: int) -> Iterator[tuple[str, Pattern]]
     elif dataclasses.is_dataclass(value):
         parts = [(where, getattr(value, entry.name, None)) for entry in dataclasses.fields(value)]
     for name, part in parts if depth < _DEEPEST else ():
-        yield from _inside(part, name, depth + 1)
+        if type(part) not in _WITHOUT_PARTS:
+            yield from _inside(part, name, depth + 1)
 
 
 def _uses(texts: Mapping[str, _Text]) -> dict[str, frozenset[str]]:

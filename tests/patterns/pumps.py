@@ -18,21 +18,21 @@ import signal
 import sys
 from re import _constants as codes  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tests.fuzz.growth import SMALL_CHARS as GIVEN_SMALL_CHARS
 from tests.fuzz.growth import grows, repeated
 from tests.patterns.automaton import Automaton
 from tests.patterns.backtracking import SEARCH
 from tests.patterns.collection import all_patterns, uses_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from tests.patterns.collection import Pattern, ProgramPattern
 
 ENDS = ("", "\0!", "\n\0")
 SMALL_CHARS = 4_000
+GIVEN_SMALL_CHARS = 1_000
 LIMIT_SECONDS = 20.0
 """Time of the processor for all texts of one pattern."""
 _LOOKS = (codes.ASSERT, codes.ASSERT_NOT)
@@ -141,19 +141,27 @@ def pump(pattern: Pattern, uses: set[str], small_chars: int) -> int:
     return len(texts)
 
 
-def main(share: int, given: list[str]) -> None:
+Chosen: TypeAlias = "list[tuple[str, Pattern, set[str], int]]"
+"""Patterns with their names, their uses, and the length of the smaller text."""
+
+
+def of_the_program(share: int) -> Chosen:
+    """Return every so many-th of the program's patterns."""
+    different: dict[tuple[str | bytes, int], ProgramPattern] = {}
+    for one in all_patterns():
+        different.setdefault((one.pattern.pattern, one.pattern.flags), one)
+    return [
+        (one.where, one.pattern, uses_of(one), one.small_chars or SMALL_CHARS) for one in different.values()
+    ][::share]
+
+
+def given(patterns: Iterable[str]) -> Chosen:
+    """Return some patterns for a search."""
+    return [(x, re.compile(x), {SEARCH}, GIVEN_SMALL_CHARS) for x in patterns]
+
+
+def pump_all(chosen: Chosen) -> None:
     """Pump, and print what is pumped, what is slow, and at the end how much was pumped."""
-    chosen: list[tuple[str, Pattern, set[str], int]] = [
-        (x, re.compile(x), {SEARCH}, GIVEN_SMALL_CHARS) for x in given
-    ]
-    if not given:
-        different: dict[tuple[str | bytes, int], ProgramPattern] = {}
-        for one in all_patterns():
-            different.setdefault((one.pattern.pattern, one.pattern.flags), one)
-        chosen = [
-            (one.where, one.pattern, uses_of(one), one.small_chars or SMALL_CHARS)
-            for one in different.values()
-        ][::share]
     count = 0
     for where, pattern, uses, small_chars in chosen:
         _say(where)
@@ -171,4 +179,4 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:])
+    pump_all(given(sys.argv[2:]) if sys.argv[2:] else of_the_program(int(sys.argv[1])))
