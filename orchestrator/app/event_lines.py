@@ -18,6 +18,7 @@ from orchestrator.app.words import (
     seconds_in_words,
     short_line,
 )
+from orchestrator.bot.journal.run_facts import RunFacts
 from orchestrator.core.cycle_events import (
     ClaimChecked,
     Claimed,
@@ -72,7 +73,6 @@ from orchestrator.core.events import (
     WaitStarted,
     Warned,
 )
-from orchestrator.core.messages import Usage
 from orchestrator.core.todos import TodoStatus, done_in_words
 
 if TYPE_CHECKING:
@@ -172,53 +172,39 @@ class Narrator:
 
 
 class RunProgress:
-    """The current activity and the costs of a run, computed from its events.
+    """The current activity of a run, and what happened in it so far.
 
     Attributes:
         phase: the phase of the cycle; before the first one, the text passed to the constructor.
-        round: the last round of the session.
         doing: the call, request or test run in progress; empty between them.
-        calls: the number of completed calls.
-        usd: the cost in US dollars; None after a reply of unknown price.
-        plan: the model's last plan.
+        facts: what happened so far.
     """
 
     def __init__(self, phase: str = "") -> None:
         self.phase = phase
-        self.round = self.calls = 0
-        self.usage = Usage()
-        self.usd: float | None = 0.0
-        self.todos: tuple[TodoItem, ...] = ()
-        self.plan = self.doing = ""
+        self.doing = ""
+        self.facts = RunFacts()
 
-    def take(self, event: Event) -> bool:  # noqa: C901  one case an event
+    def take(self, event: Event, at: datetime) -> bool:
         """Update the progress from the next event of the run, and return whether an activity began or ended."""
+        self.facts.take(event, at)
         is_own = not isinstance(event, SubagentEvent)
-        if isinstance(event, TodosChanged):  # a subagent's list is not the run's list
-            self.todos = event.items
         while isinstance(event, SubagentEvent):
             event = event.event
         match event:
             case PhaseEntered():
                 self.phase, self.doing = event.phase.value, ""
             case TurnStarted() if is_own:
-                self.round, self.doing = event.round, "asking the model"
+                self.doing = "asking the model"
             case WaitStarted():
                 self.doing = f"waiting {seconds_in_words(event.seconds)}"
-            case ReplyReceived():
-                self.usage += event.usage
-                self.usd = None if self.usd is None or event.usd is None else self.usd + event.usd
-                self.doing = ""
             case ToolCallStarted():
                 self.doing = f"{event.name} {telling_argument(event.arguments)}"
             case TestRunStarted():
                 self.doing = f"running the tests ({event.kind}): {event.command}"
-            case ToolCallEnded() | TestRunEnded():
-                self.calls += isinstance(event, ToolCallEnded)
+            case ReplyReceived() | ToolCallEnded() | TestRunEnded():
                 self.doing = ""
             case _:
-                if isinstance(event, PlanAccepted) and is_own and event.plan.strip():
-                    self.plan = event.plan
                 return False
         return True
 

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
     from orchestrator.app.wiring.program import Program
     from orchestrator.bot.cycle.parts import CycleResult
-    from orchestrator.bot.journal.index import Pause
+    from orchestrator.bot.journal.run_facts import Pause
     from orchestrator.core.clock import Clock
     from tests.doubles.github.server import GitHub
     from tests.doubles.github.state import Repo

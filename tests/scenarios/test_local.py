@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.journal.folders import Home, run_names
-from orchestrator.bot.journal.index import Pause, note_pause, summarise
+from orchestrator.bot.journal.index import note_pause, summarise
 from orchestrator.bot.journal.notes import PersonAnswer, keep_answer
+from orchestrator.bot.journal.run_facts import Pause
 from orchestrator.core.clock import SystemClock
 from orchestrator.engine.policy.secrets import Redactor
 from tests.doubles.model_server import fail

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from orchestrator.app.wiring.program import Program
     from orchestrator.bot.cycle.parts import CycleResult
-    from orchestrator.bot.journal.index import Pause
+    from orchestrator.bot.journal.run_facts import Pause
 
 TRIES = 5  # of one call
 

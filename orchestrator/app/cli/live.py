@@ -216,7 +216,7 @@ class LiveView:
         with self._lock:
             if isinstance(event, CycleStarted):
                 self._status = self._new_status()
-            is_new = self._status.take(event)
+            is_new = self._status.take(event, self._clock.now())
             line = self._narrator.line(event)
             self._status.update(event, is_new=is_new)
         self._resume()
@@ -398,8 +398,8 @@ class _Status(RunProgress):
         """
         room = max(width - 5, 1)
         shown: list[Text] = [Text(_fitting(frame, self._parts(*now), width), style="bold cyan", no_wrap=True)]
-        if self.todos:
-            line = short_line(f"list: {todos_in_words(self.todos)}", max(width - 3, 1))
+        if self.facts.todos:
+            line = short_line(f"list: {todos_in_words(self.facts.todos)}", max(width - 3, 1))
             shown.append(Text(f"  {line}", no_wrap=True, overflow="ellipsis"))
         doing = self.doing
         if self._waits_until is not None:
@@ -412,17 +412,17 @@ class _Status(RunProgress):
         if self.until is not None:
             left = duration((self.until - wall).total_seconds())
             return [self.phase, f"{left} left", f"until {local_time(self.until)}"]
-        parts = [self.phase, f"round {self.round}" if self.round else "", duration(now - self.started)]
-        if self.usage.total_tokens:
-            parts += [money(self.usd), f"{self.usage.total_tokens:,} tokens"]
+        spent, number = self.facts.spent, self.facts.round
+        parts = [self.phase, f"round {number}" if number else "", duration(now - self.started)]
+        if spent.tokens:
+            parts += [money(spent.usd), f"{spent.tokens:,} tokens"]
         return parts
 
     def summary(self, now: float) -> str:
         """Return the rounds, cost and time of the cycle."""
         took = duration(now - self.started)
-        if not self.round:
-            return took
-        return f"{counted(self.round, 'round')}, {amounts(self.usage.total_tokens, self.usd)}, {took}"
+        spent, number = self.facts.spent, self.facts.round
+        return f"{counted(number, 'round')}, {amounts(spent.tokens, spent.usd)}, {took}" if number else took
 
 
 def _fitting(frame: str, parts: list[str], width: int) -> str:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.program import Program
     from orchestrator.bot.cycle.parts import Stop
     from orchestrator.bot.cycle.tasks import Task
-    from orchestrator.bot.journal.index import Pause
+    from orchestrator.bot.journal.run_facts import Pause
     from orchestrator.core.events import Emit
     from orchestrator.core.suggestions import Commands
 

@@ -32,11 +32,9 @@ from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import (
     LAST,
     JournalTail,
-    cost_of_all,
     find_run,
     is_alive,
     read_run,
-    responses,
     why_killed,
 )
 from orchestrator.bot.journal.reader import runs as run_folders
@@ -52,7 +50,6 @@ from orchestrator.core.events import (
     TurnStarted,
 )
 from orchestrator.core.todos import done_in_words, todo_checklist
-from orchestrator.engine.session.history import todos_of
 from orchestrator.engine.session.state_record import StateRecord, state_record_of
 
 if TYPE_CHECKING:
@@ -184,20 +181,19 @@ def print_run(run: Run, console: Console, *, verbose: bool = False) -> None:
 
 def _print_end(run: Run, out: _Printer) -> None:
     """Print the to-do list of a run, its cost, and the path of its journal."""
-    if run.last(CycleEnded) is None and (why := why_killed(run.folder)):
+    if run.facts.result is None and (why := why_killed(run.folder)):
         out.line(f"{why}; the next run takes its work up", "yellow")
     for line in damage_lines(run):
         out.line(line, "yellow")
     if run.torn:
         out.line("the journal ends in the middle of a record: the run was cut off", "yellow")
-    replies = responses(run)
-    if todos := todos_of(run.events).items:
+    if todos := run.facts.todos:
         out.line(f"the model's list, {done_in_words(todos)}:")
         for item in todo_checklist(todos):
             out.line(f"    {short_line(item, _ITEM_CHARS)}")
-    spent = cost_of_all(replies)
-    took = (run.records[-1].at - run.records[0].at).total_seconds() if run.records else 0
-    parts = (counted(len(replies), "reply", "replies"), amounts(spent.tokens, spent.usd), duration(took))
+    spent = run.facts.spent
+    took = duration(spent.minutes * 60)
+    parts = (counted(spent.rounds, "reply", "replies"), amounts(spent.tokens, spent.usd), took)
     out.line(", ".join(parts), "dim")
     out.line(str(run.folder), "dim")
 

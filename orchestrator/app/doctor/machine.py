@@ -41,7 +41,6 @@ from orchestrator.bot.journal.index import last_pause
 from orchestrator.bot.journal.reader import find_run, open_runs, unreadable_runs
 from orchestrator.bot.journal.retention import find_old_runs
 from orchestrator.core import event_loop
-from orchestrator.core.cycle_events import CycleStarted
 from orchestrator.core.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -193,7 +192,7 @@ def _dead_runs(home: Home, repository: str | None) -> ProbeFinding:
     cannot = f"{len(unreadable)} cannot be read: {unreadable[0]}" if unreadable else ""
     if not dead:
         return warned(cannot, _UNREADABLE_FIX) if cannot else ok("none")
-    places = {run.id: start.repository for run in dead if (start := run.last(CycleStarted))}
+    places = {run.id: start.repository for run in dead if (start := run.facts.start)}
     ours = [place for place in places.values() if same_repository(place, repository or "")]
     number = f"{len(dead)} {'run was' if len(dead) == 1 else 'runs were'} killed: {dead[0].id}"
     here = f", {len(ours)} of them on this repository" if repository and len(dead) > 1 else ""

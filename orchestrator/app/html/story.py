@@ -28,15 +28,13 @@ from orchestrator.app.words import counted, duration, money, outcome_in_words, s
 from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import JournalTail
 from orchestrator.bot.journal.records import UnknownRecord
+from orchestrator.bot.journal.run_facts import RunFacts
 from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.cycle_events import (
-    CycleEnded,
-    CycleStarted,
     Proof,
     Proposing,
     TaskTaken,
     TestRunEnded,
-    TestRunStarted,
 )
 from orchestrator.core.events import (
     Compacted,
@@ -49,7 +47,7 @@ from orchestrator.core.events import (
     ToolCallStarted,
     TurnStarted,
 )
-from orchestrator.core.messages import Reasoning, Usage
+from orchestrator.core.messages import Reasoning
 from orchestrator.core.suggestions import Commands
 
 if TYPE_CHECKING:
@@ -57,13 +55,12 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.app.html.page import Block, Cell, Tone
-    from orchestrator.bot.journal.index import RunSummary
     from orchestrator.bot.journal.reader import JournalRecord
+    from orchestrator.bot.journal.run_facts import RunSummary
     from orchestrator.core.events import Event
 
 _FIRST_STEPS = 1_500
 _LAST_STEPS = 1_500
-_MOST_ROUNDS = 2_000
 _MOST_CALLS = 1_000
 _MOST_PATCH_BYTES = 2_000_000
 _LINE_CHARS = 80
@@ -104,17 +101,6 @@ _TONES: dict[str, Tone] = {"green": "ok", "red": "failed", "yellow": "warning", 
 def tone_of(style: str) -> Tone:
     """Return the colour for a style of terminal lines."""
     return next((tone for word, tone in _TONES.items() if word in style), "quiet")
-
-
-@dataclass(slots=True)
-class RoundCost:
-    """One round: a request of the session to its model, and what its reply cost."""
-
-    round: int
-    began: datetime
-    ended: datetime | None = None
-    usage: Usage = Usage()  # noqa: RUF009  a frozen value
-    usd: float | None = 0.0
 
 
 class StepWriter:
@@ -192,26 +178,20 @@ def _arguments(arguments: Mapping[str, Any]) -> str:
 
 @dataclass(slots=True)
 class RunStory:
-    """Collects the steps, costs and test runs of a run, in bounded memory.
+    """Collects the facts and the steps of a run, in bounded memory.
 
     Attributes:
         steps: the first steps.
         last_steps: the last steps, if there are too many.
         left_out: number of steps between those.
         newer: number of records that only a newer version understands.
-        tests: the runs of the repository's tests, each with its command.
-        diff: the proposed change; empty if none is known.
     """
 
-    start: CycleStarted | None = None
+    facts: RunFacts = field(default_factory=RunFacts)
     steps: list[Step] = field(default_factory=list)
     last_steps: deque[Step] = field(default_factory=lambda: deque(maxlen=_LAST_STEPS))
     left_out: int = 0
     newer: int = 0
-    rounds: list[RoundCost] = field(default_factory=list)
-    tests: list[tuple[str, TestRunEnded]] = field(default_factory=list)
-    diff: str = ""
-    _command: str = ""
     _told: StepWriter = field(default_factory=StepWriter)
 
     @classmethod
@@ -227,7 +207,7 @@ class RunStory:
             if isinstance(record.event, UnknownRecord):
                 self.newer += 1
                 continue
-            self._note(record.event, record.at)
+            self.facts.take(record.event, record.at)
             for step in self._told.steps(record.event, record.at):
                 self._add(step)
 
@@ -237,27 +217,6 @@ class RunStory:
             return
         self.left_out += len(self.last_steps) == _LAST_STEPS
         self.last_steps.append(step)
-
-    def _note(self, event: Event, at: datetime) -> None:
-        match event:
-            case CycleStarted():
-                self.start = event
-            case TurnStarted() if len(self.rounds) < _MOST_ROUNDS:
-                self.rounds.append(RoundCost(event.round, at))
-            case ReplyReceived() if self.rounds and self.rounds[-1].ended is None:
-                cost = self.rounds[-1]
-                cost.ended, cost.usage, cost.usd = at, event.usage, event.usd
-            case TestRunStarted():
-                self._command = event.command
-            case TestRunEnded():
-                self.tests.append((self._command, event))
-            case Proposing():
-                self.diff = event.diff or self.diff
-            case CycleEnded():
-                told = event.result.get("diff")
-                self.diff = told if isinstance(told, str) and told else self.diff
-            case _:
-                pass
 
 
 def run_page(folder: Path) -> HtmlPage:
@@ -283,10 +242,10 @@ def _facts(story: RunStory, run: RunSummary) -> Iterator[tuple[str, Cell]]:
     yield "took", duration(run.minutes * 60)
     if run.model:
         yield "model", run.model
-    if story.start is not None and story.start.contract:
-        yield "contract", story.start.contract
+    if story.facts.start is not None and story.facts.start.contract:
+        yield "contract", story.facts.start.contract
     yield "rounds", f"{run.spent.rounds:,}"
-    cached = sum(one.usage.cached_input_tokens for one in story.rounds)
+    cached = story.facts.usage.cached_input_tokens
     yield "tokens", f"{run.spent.tokens:,}{f', {cached:,} of them cached' if cached else ''}"
     yield "cost", money(run.spent.usd) if run.costs else "nothing"
     if run.pull is not None:
@@ -302,8 +261,10 @@ def _sections(story: RunStory, run: RunSummary) -> Iterator[Section]:
     yield Section("What came of it", list(_outcome(run)))
     plan = run.plan.strip()
     yield Section("Plan", [PlainText(plan)] if plan else [])
-    diff = story.diff or _patch(run)
-    yield Section("The change", [DiffBlock(diff)] if diff else [], "" if story.diff else "kept, not proposed")
+    diff = story.facts.diff or _patch(run)
+    yield Section(
+        "The change", [DiffBlock(diff)] if diff else [], "" if story.facts.diff else "kept, not proposed"
+    )
     yield Section("Tests", list(_tests(story, run)))
     yield Section("Cost", list(_costs(story, run)))
     steps: list[Block] = [*story.steps]
@@ -361,7 +322,7 @@ def _tests(story: RunStory, run: RunSummary) -> Iterator[Block]:
         yield Notice(tone, f"{run.verified.proof.sentence.capitalize()}.")
         for reason in filter(None, (*run.verified.reasons, run.verified.base_fails)):
             yield Notice(tone, reason)
-    if not story.tests:
+    if not story.facts.tests:
         return
     rows: list[list[Cell]] = [
         [
@@ -373,14 +334,14 @@ def _tests(story: RunStory, run: RunSummary) -> Iterator[Block]:
             str(one.exit),
             "earlier run" if one.cached else seconds_in_words(one.seconds),
         ]
-        for _, one in story.tests
+        for _, one in story.facts.tests
     ]
     heads = ["run", "result", "passed", "failed", "skipped", "exit code", "time"]
     yield Table(heads, rows, numeric={2, 3, 4, 5, 6}, caption="Runs of the repository's tests")
-    for _, one in story.tests:
+    for _, one in story.facts.tests:
         if one.problem:
             yield Output(f"{one.kind}: why it is invalid", one.problem, "warning")
-    if command := story.tests[-1][0]:
+    if command := story.facts.tests[-1][0]:
         yield PlainText(f"Command: {command}")
 
 
@@ -410,11 +371,11 @@ def _costs(story: RunStory, run: RunSummary) -> Iterator[Block]:
             for model, spent in run.costs.items()
         ]
         yield Table(["model", "replies", "tokens", "cost"], rows, numeric={1, 2, 3}, caption="By model")
-    if not story.rounds:
+    if not story.facts.rounds:
         return
     rows = []
     total: float | None = 0.0
-    for one in story.rounds:
+    for one in story.facts.rounds:
         total = None if total is None or one.usd is None else total + one.usd
         took = seconds_in_words((one.ended - one.began).total_seconds()) if one.ended else "no reply"
         tokens = (one.usage.input_tokens, one.usage.cached_input_tokens, one.usage.output_tokens)

@@ -55,7 +55,6 @@ from orchestrator.bot.journal.reader import find_run, read_run
 from orchestrator.bot.journal.records import EventBus
 from orchestrator.bot.journal.retention import find_old_runs, remove_old_runs
 from orchestrator.bot.worker.backlog import TaskSelection
-from orchestrator.core.cycle_events import CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError, JournalError, WorkspaceError
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
@@ -373,9 +372,8 @@ def _as_recorded(request: RunRequest, context: BuildContext) -> RunRequest:
     model = context.settings.model or ""
     if not model.startswith(_REPLAY) or (request.repository and (request.issue or request.text)):
         return request
-    events = read_run(find_run(context.home, model.removeprefix(_REPLAY))).events
-    started = next((event for event in events if isinstance(event, CycleStarted)), None)
-    task = next((event for event in events if isinstance(event, TaskTaken)), None)
+    facts = read_run(find_run(context.home, model.removeprefix(_REPLAY))).facts
+    started, task = facts.start, facts.task
     repository = request.repository or (typed_repository(started.repository) if started else None)
     issue, text = request.issue, request.text
     if task and not issue and not text:

@@ -34,7 +34,6 @@ from orchestrator.bot.journal.index import tasks_taken
 from orchestrator.bot.journal.notes import kept_answer
 from orchestrator.bot.journal.reader import DeadRuns, close_run, lock_run, open_runs
 from orchestrator.core.addresses import holds_credential, is_loopback
-from orchestrator.core.cycle_events import TaskTaken
 from orchestrator.core.errors import (
     ConfigurationError,
     EmptyRepositoryError,
@@ -488,7 +487,7 @@ class OpenTasks:
     def close_dead_runs(self, key: str) -> None:
         """Close the journals of killed runs of a task, so that the next start does not save their work."""
         for run in open_runs(self.home):
-            task = run.last(TaskTaken)
+            task = run.facts.task
             if run.is_about(self.label) and task is not None and task.key == key:
                 with suppress(JournalError), lock_run(run.folder):  # a locked one belongs to a live process
                     end = {

@@ -30,6 +30,7 @@ from orchestrator.bot.cycle.statements import MOST_ASKED, StatementReader
 from orchestrator.bot.cycle.tasks import Remark
 from orchestrator.bot.cycle.verify import Verification
 from orchestrator.bot.git.base import Snapshot
+from orchestrator.bot.journal.run_facts import RunFacts
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Resumed
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import (
@@ -130,7 +131,7 @@ class CycleSession:
         notes_in = parts.memory.notes_in if parts.memory else None
         self._evidence = SessionEvidence(guards.redactor.redact, notes_in)
         self._session: Session | None = None
-        self._phase = Phase.PLAN
+        self._happened = RunFacts()
         self._is_restored = self._has_ended = False
         self._requests: asyncio.Queue[ProposalRequest | None] = asyncio.Queue()
         self.restored = RestoredWork()
@@ -417,7 +418,7 @@ class CycleSession:
             question_url=url,
             attempts=0 if self._parts.operator else (earlier.state.attempts if earlier else 0) + counts,
             tip=self.proposer.pushed or "",
-            proposal=begun_proposal(self._events, before) or self._refused_proposal(),
+            proposal=begun_proposal(self._happened, before) or self._refused_proposal(),
             status_marker=self._task.status_marker,
             said=tuple(self.said),
         )
@@ -564,11 +565,10 @@ class CycleSession:
         self._show_nested(event)
         self._evidence(event)
         self._events.append(event)
-        if isinstance(event, PhaseEntered):
-            self._phase = event.phase
+        self._happened.take(event, self._parts.clock.now())
         if isinstance(event, PlanAccepted):
-            self._result.plan = event.plan or self._result.plan
-            if self._phase is not Phase.ACT:
+            self._result.plan = self._happened.plan or self._result.plan
+            if self._happened.phase is not Phase.ACT:
                 self._emit(PhaseEntered(Phase.ACT))
         self._parts.emit(event)
 

@@ -13,7 +13,6 @@ from orchestrator.bot.cycle.tasks import REBASE_LABEL, TaskKind
 from orchestrator.bot.git.base import Packed
 from orchestrator.bot.journal.records import UnknownRecord, decode_event, encode_event
 from orchestrator.core.confined import ConfinedFolder
-from orchestrator.core.cycle_events import Proposed, Proposing
 from orchestrator.core.errors import JournalError, PeoplesCommitsError
 from orchestrator.core.events import (
     Compacted,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.forge.base import PullRequest
     from orchestrator.bot.git.base import AppliedWork, BranchState
     from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.journal.run_facts import RunFacts
     from orchestrator.core.events import Event
     from orchestrator.engine.policy.secrets import Redactor
     from orchestrator.engine.session.history import Turn
@@ -189,20 +189,17 @@ class Earlier:
         return history_of(self.events, at) if same else []
 
 
-def begun_proposal(events: Sequence[Event], before: BegunProposal | None = None) -> BegunProposal | None:
+def begun_proposal(facts: RunFacts, before: BegunProposal | None = None) -> BegunProposal | None:
     """Return what was about to be proposed when a cycle stopped, or None.
 
     Args:
-        events: of the cycle, oldest first.
+        facts: what happened in the cycle.
         before: the proposal that the continued cycle had left.
     """
-    begun = before
-    for event in events:
-        if isinstance(event, Proposing):
-            begun = BegunProposal(event.title, event.body, event.branch, event.commit)
-        elif isinstance(event, Proposed):
-            begun = None
-    return begun
+    begun = facts.begun
+    if begun is not None:
+        return BegunProposal(begun.title, begun.body, begun.branch, begun.commit)
+    return before if facts.pull is None else None
 
 
 def conversation(events: Iterable[Event]) -> list[Event]:

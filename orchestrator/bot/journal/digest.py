@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.journal.folders import JOURNAL_FILE, RUN_NAME, run_names
-from orchestrator.bot.journal.index import RunSummary, last_looks, summarise
+from orchestrator.bot.journal.index import last_looks, summarise
 from orchestrator.bot.journal.notes import decisions
 from orchestrator.core.messages import Spent
 from orchestrator.core.repositories import repository_key, same_repository
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.bot.journal.folders import Home
-    from orchestrator.bot.journal.index import Pause
     from orchestrator.bot.journal.notes import PersonDecision
+    from orchestrator.bot.journal.run_facts import Pause, RunSummary
 
 
 _LONGEST_RUN = timedelta(days=1)  # a run that began this long before still counts if it ended within the time

@@ -6,13 +6,12 @@ import difflib
 import hashlib
 import itertools
 import json
-import math
 import os
 import re
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from orchestrator.bot.journal.folders import JOURNAL_FILE, RUN_NAME, run_names
 from orchestrator.bot.journal.records import (
@@ -23,7 +22,8 @@ from orchestrator.bot.journal.records import (
     append_last,
     decode_event,
 )
-from orchestrator.core.cycle_events import CycleEnded, CycleStarted
+from orchestrator.bot.journal.run_facts import RunFacts
+from orchestrator.core.cycle_events import CycleEnded
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import (
     EMBEDDING_AGENT,
@@ -31,11 +31,8 @@ from orchestrator.core.events import (
     ReplyReceived,
     SessionStarted,
     SubagentEvent,
-    TurnStarted,
-    WaitStarted,
 )
 from orchestrator.core.files import lock_file, read_own, replace_file, try_lock
-from orchestrator.core.messages import Spent
 from orchestrator.core.repositories import same_repository
 from orchestrator.core.watchdog_process import NOTE_FILE
 
@@ -50,7 +47,6 @@ if TYPE_CHECKING:
     from orchestrator.engine.policy.secrets import Redactor
 
 
-_Kind = TypeVar("_Kind")
 RECOVERIES_FILE = "recoveries"
 _COUNTING = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 LAST = "last"
@@ -77,6 +73,7 @@ class Run:
         records: those that can be read, in the order of their numbers.
         torn: whether the last line was cut off while it was written; it is left out.
         damage: what is wrong with the journal before its last line, one text a fault; empty if it is whole.
+        facts: what happened, as far as it can be read.
     """
 
     id: str
@@ -85,6 +82,15 @@ class Run:
     records: tuple[JournalRecord, ...]
     torn: bool
     damage: tuple[str, ...] = ()
+    facts: RunFacts = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        facts = RunFacts()
+        for one in self.records:
+            facts.saw(one.at)
+            if not isinstance(one.event, UnknownRecord):
+                facts.take(one.event, one.at)
+        object.__setattr__(self, "facts", facts)
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -92,8 +98,8 @@ class Run:
         return tuple(record.event for record in self.records if not isinstance(record.event, UnknownRecord))
 
     @property
-    def unbroken_events(self) -> tuple[Event, ...]:
-        """The events up to the first one that is missing since the session began, if it is known when it began.
+    def unbroken(self) -> Run:
+        """The run up to the first record that is missing since the session began, if it is known when it began.
 
         What was said before a gap can be continued; what was said after it may refer to what is missing.
         """
@@ -102,7 +108,7 @@ class Run:
         first = self.records[start].seq if start else 1
         following = enumerate(self.records[start:], start=first)
         end = start + sum(1 for _ in itertools.takewhile(lambda one: one[0] == one[1].seq, following))
-        return replace(self, records=self.records[:end]).events
+        return replace(self, records=self.records[:end])
 
     @property
     def next_seq(self) -> int:
@@ -114,29 +120,10 @@ class Run:
         if self.damage:
             raise JournalError(f"{self.folder / JOURNAL_FILE}, {self.damage[0]}; the journal is damaged")
 
-    def last(self, kind: type[_Kind]) -> _Kind | None:
-        """Return the last event of a kind; None if there is none."""
-        return next((event for event in reversed(self.events) if isinstance(event, kind)), None)
-
     def is_about(self, repository: str) -> bool:
         """Return whether it was on this repository, under any of its absolute names."""
-        start = self.last(CycleStarted)
+        start = self.facts.start
         return start is not None and same_repository(start.repository, repository)
-
-    @property
-    def spent(self) -> Spent:
-        """The cost of all replies, and the possible cost of requests without a reply, including the last one.
-
-        Its rounds are those of the run itself; it has no minutes.
-        """
-        unanswered = Unanswered()
-        for record in self.records:
-            if not isinstance(record.event, UnknownRecord):
-                unanswered.take(record.event, record.at)
-        replies = responses(self)
-        tokens = sum(reply.usage.total_tokens for reply in replies)
-        rounds = sum(isinstance(event, TurnStarted) for event in self.events)
-        return Spent(cost_of_all(replies).usd, tokens, rounds=rounds) + unanswered.total
 
 
 def read_run(folder: Path) -> Run:
@@ -226,12 +213,6 @@ def bounded_lines(file: BinaryIO) -> Iterator[bytes]:
         if len(line) == MOST_LINE_BYTES and not line.endswith(b"\n"):
             while (rest := file.readline(_PIECE_BYTES)) and not rest.endswith(b"\n"):
                 pass
-
-
-def responses(run: Run) -> list[ReplyReceived]:
-    """Return the model's replies, including those to subagents, in the order of arrival."""
-    inner = [event.event if isinstance(event, SubagentEvent) else event for event in run.events]
-    return [event for event in inner if isinstance(event, ReplyReceived)]
 
 
 def replay_of(run: Run) -> list[ReplyReceived]:
@@ -381,65 +362,6 @@ def read_line(line: bytes) -> JournalRecord | None:
         return None
 
 
-@dataclass(slots=True)
-class Unanswered:
-    """Tracks the requests of a run, including those of subagents, that received no reply.
-
-    A request counts with its whole reservation if the next one of its session follows without a reply: it
-    failed, and only the process knew whether it was billed. A completed run reports this itself.
-
-    Attributes:
-        failed: requests that certainly received no reply, each with the time of its start or failure.
-    """
-
-    failed: list[tuple[datetime, Spent]] = field(default_factory=list)
-    _open: dict[tuple[str, ...], tuple[datetime, Spent]] = field(default_factory=dict)
-
-    def take(self, event: Event, at: datetime) -> None:
-        """Add the next event of the journal."""
-        session: tuple[str, ...] = ()
-        while isinstance(event, SubagentEvent):
-            session, event = (*session, event.agent), event.event
-        match event:
-            case TurnStarted(tokens=tokens, usd=usd):
-                if before := self._open.pop(session, None):
-                    self.failed.append(before)
-                if tokens is not None:  # older versions recorded none
-                    self._open[session] = at, _spent(tokens, usd)
-            case WaitStarted(tokens=tokens, usd=usd) if tokens is not None:
-                self.failed.append((at, _spent(tokens, usd)))
-            case ReplyReceived():
-                self._open.pop(session, None)
-            case _:
-                pass
-
-    @property
-    def all(self) -> list[tuple[datetime, Spent]]:
-        """The failed requests, and those under way when the journal stopped."""
-        return [*self.failed, *self._open.values()]
-
-    @property
-    def total(self) -> Spent:
-        """The sum of all."""
-        return sum((spent for _at, spent in self.all), Spent())
-
-
-def cost_of(reply: ReplyReceived) -> Spent:
-    """Return the cost of a reply. Servers report the tokens; negative values are ignored."""
-    tokens = max(reply.usage.input_tokens, 0) + max(reply.usage.output_tokens, 0)
-    return replace(_spent(tokens, reply.usd), rounds=1)
-
-
-def cost_of_all(replies: Iterable[ReplyReceived]) -> Spent:
-    """Return the cost of several replies."""
-    return sum(map(cost_of, replies), Spent())
-
-
-def _spent(tokens: int, usd: float | None) -> Spent:
-    is_known = usd is not None and math.isfinite(usd)
-    return Spent(max(usd, 0.0) if usd is not None and is_known else None, max(tokens, 0))
-
-
 LOCK_FILE = "lock"
 """Locked by the run's process. The kernel releases the lock however the process ends."""
 _LOCK_SECONDS = 1.0
@@ -559,7 +481,7 @@ def open_runs(home: Home) -> list[Run]:
     for folder in _dead_folders(home):
         with suppress(JournalError):
             run = read_run(folder)
-            if run.last(CycleEnded) is None:  # else only its last line break is missing
+            if run.facts.result is None:  # else only its last line break is missing
                 found.append(run)
     return found
 
@@ -668,6 +590,6 @@ def close_run(folder: Path, result: JsonObject, redactor: Redactor, clock: Clock
     if not is_open(folder) and (folder / JOURNAL_FILE).exists():
         return
     run = read_run(folder)
-    if run.last(CycleEnded) is not None:
+    if run.facts.result is not None:
         return  # only its last line break is missing
     append_last(folder, CycleEnded(result), run.next_seq, redactor, clock)

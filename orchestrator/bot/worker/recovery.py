@@ -39,14 +39,8 @@ from orchestrator.bot.journal.reader import (
 )
 from orchestrator.bot.policy.change_checks import places_of_secrets
 from orchestrator.core.cycle_events import (
-    Claimed,
-    Cloned,
     CycleStarted,
     Phase,
-    PhaseEntered,
-    Proposed,
-    QuestionAsked,
-    Resumed,
     TaskTaken,
     WorkSaved,
 )
@@ -57,13 +51,13 @@ from orchestrator.core.errors import (
     RemoteUnavailableError,
     WorkspaceError,
 )
-from orchestrator.core.events import CallStatus, ReplyReceived, ToolCallEnded, Warned
+from orchestrator.core.events import Warned
 from orchestrator.core.messages import Spent
 from orchestrator.core.suggestions import Commands
 from orchestrator.engine.session.history import TurnKind, history_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
@@ -73,6 +67,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import Home, KeptWork
     from orchestrator.bot.journal.reader import Run
+    from orchestrator.bot.journal.run_facts import RunFacts
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
     from orchestrator.engine.policy.secrets import Redactor
@@ -141,7 +136,7 @@ class Recovery:
 
     def _is_here(self, run: Run) -> bool:
         """Return whether a run was on this repository. If its journal lost the beginning, a claim here names it."""
-        if run.last(CycleStarted) is not None or not run.damage:
+        if run.facts.start is not None or not run.damage:
             return run.is_about(self.repository)
         return self._claim_of(run) is not None
 
@@ -150,10 +145,10 @@ class Recovery:
 
     def _task_of(self, run: Run) -> TaskTaken | None:
         """Return the task of a run. If its journal lost it, the claim that names the run has its key."""
-        task = run.last(TaskTaken)
+        task = run.facts.task
         if task is not None or not run.damage:
             return task
-        claim, taken = self._claim_of(run), run.last(Claimed)
+        claim, taken = self._claim_of(run), run.facts.claim
         key = claim.task if claim else taken.task if taken else None
         return None if key is None else TaskTaken(key, "", "", "", issue_of(key))
 
@@ -216,16 +211,17 @@ class Recovery:
 
     def _save_and_release(self, run: Run, task: TaskTaken, lease: Lease) -> dict[str, Any]:
         """Save the work that the run left, release its claim, and return its result."""
-        before, proposed, claim = lease.previous, run.last(Proposed), run.last(Claimed)
+        facts, before = run.facts, lease.previous
+        proposed, claim = facts.pull, facts.claim
         result: dict[str, Any] = {}
-        if not run.damage and _was_completed(run.events):
+        if not run.damage and facts.is_completed:
             outcome = str(Outcome.PROPOSED)
             result = {"outcome": outcome, "error": None}
             if found := load_wip(self.records, task.key):
                 drop_wip(self.records, task.key, found.commit, lease)
         else:
             result = self._save(run, lease)
-            asked = str(Outcome.QUESTION) if run.last(QuestionAsked) else CRASHED
+            asked = str(Outcome.QUESTION) if facts.question else CRASHED
             outcome = asked if result.get("saved") else str(Outcome.INTERRUPTED)
         if proposed is not None:
             result["pull_request"] = {
@@ -234,9 +230,8 @@ class Recovery:
                 "url": proposed.url,
             }
         number = proposed.number if proposed else before.pull if before else None
-        times = [record.at for record in run.records]
-        minutes = (times[-1] - times[0]).total_seconds() / _SECONDS_A_MINUTE if times else 0.0
-        total = (claim.spent_before if claim else Spent()) + run.spent + Spent(minutes=max(minutes, 0.0))
+        spent = replace(facts.spent_at_most, minutes=facts.spent.minutes)
+        total = (claim.spent_before if claim else Spent()) + spent
         # Not less than the heartbeats recorded: they include requests that broke off.
         lease.release(
             outcome,
@@ -289,7 +284,7 @@ class Recovery:
         The calls that wrote the files are not repeated: without secrets, the effects of commands, and perhaps
         on another base, the result could differ from what the model wrote. It sees its earlier calls instead.
         """
-        if not _has_replies(run.unbroken_events) or _reached_finish(run.events):
+        if not run.unbroken.facts.replies or _reached_finish(run.facts):
             return {}
         with self.open_clone() as clone:
             try:
@@ -322,7 +317,7 @@ class Recovery:
 
     def _clone_folder(self, run: Run) -> Path | None:
         """Return the place of a run's clone, which may be gone; None if it made none."""
-        cloned = run.last(Cloned)
+        cloned = run.facts.cloned
         if cloned is None and run.damage:
             return find_clone(self.temporary, run.id)
         return Path(cloned.folder) if cloned is not None and cloned.folder else None
@@ -363,8 +358,8 @@ class Recovery:
         key, touched = lease.record.task, clone.changed_paths()
         # The journal of a run that continued earlier work lacks the earlier conversation.
         continued = before.state if before.has_turns else None
-        kept = [*(before.events if continued else ()), *conversation(run.unbroken_events)]
-        start, question = run.last(CycleStarted), run.last(QuestionAsked)
+        kept = [*(before.events if continued else ()), *conversation(run.unbroken.events)]
+        start, question = run.facts.start, run.facts.question
         state = UnfinishedState(
             run=run.id,
             why=str(Outcome.QUESTION) if question else CRASHED,
@@ -462,9 +457,9 @@ class _Before:
         Args:
             kept: as returned by `read_kept`.
         """
-        resumed = [event for event in run.events if isinstance(event, Resumed)]
+        resumed = run.facts.resumed
         # A damaged journal may have lost them.
-        has_replies = _has_replies(run.events) or bool(run.damage)
+        has_replies = run.facts.replies > 0 or bool(run.damage)
         commit = None if work is None else work.commit
         if kept is not None:
             here, replaces = kept
@@ -500,25 +495,12 @@ class _Before:
             raise WorkspaceError("the work saved by the cycle before it conflicts with the base")
 
 
-def _has_replies(events: Iterable[Event]) -> bool:
-    return any(isinstance(event, ReplyReceived) for event in events)
-
-
 def _messages_of_person(start: CycleStarted | None, events: tuple[Event, ...]) -> tuple[str, ...]:
     """Return what a person wrote in a run that was a conversation about a task; empty for other runs."""
     is_conversation = start is not None and start.door
     return tuple(turn.said for turn in history_of(events) if is_conversation and turn.kind is TurnKind.USER)
 
 
-def _reached_finish(events: tuple[Event, ...]) -> bool:
+def _reached_finish(facts: RunFacts) -> bool:
     """Return whether a run had reached its last phase with a proposed commit. Then it saved its work itself."""
-    ended = any(isinstance(event, PhaseEntered) and event.phase is Phase.FINISH for event in events)
-    return ended and any(isinstance(event, Proposed) and event.commit for event in events)
-
-
-def _was_completed(events: tuple[Event, ...]) -> bool:
-    """Return whether a commit was proposed and no `finish` was refused, which happens while changes are left."""
-    calls = [event for event in events if isinstance(event, ToolCallEnded)]
-    refused = any(call.name == "finish" and call.status is not CallStatus.OK for call in calls)
-    finished = bool(calls) and calls[-1].name == "finish" and not refused
-    return finished and any(isinstance(event, Proposed) and event.commit for event in events)
+    return facts.phase is Phase.FINISH and facts.has_proposed

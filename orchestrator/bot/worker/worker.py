@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.bot.cycle.finish import says_no_task
 from orchestrator.bot.cycle.parts import TASK_ERRORS, TEMPORARY_ERRORS, CycleResult, Outcome
-from orchestrator.bot.journal.index import Pause
+from orchestrator.bot.journal.run_facts import Pause
 from orchestrator.core.errors import (
     AuthenticationError,
     BadReplyError,

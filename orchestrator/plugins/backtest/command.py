@@ -8,7 +8,7 @@ import shutil
 import sys
 import textwrap
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeAlias
 
@@ -39,10 +39,10 @@ from orchestrator.app.words import (
 from orchestrator.bot.coordination.budget import Caps
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.git.hostgit import end_git_when
+from orchestrator.bot.journal.run_facts import RunFacts
 from orchestrator.core import event_loop
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.events import ReplyReceived
 from orchestrator.plugins.backtest.attempts import Backtest, BacktestRequest, CycleAttempts
 from orchestrator.plugins.backtest.cases import Judged, only_process
 from orchestrator.plugins.backtest.export import results_as_ctrf, write_harbor_task
@@ -304,8 +304,7 @@ def _listen_to_signals(stop: Stop, task: asyncio.Future[int], view: TriesView) -
 class _Running:
     wanted: Try
     began: float
-    rounds: int = 0
-    usd: float | None = 0.0
+    facts: RunFacts = field(default_factory=RunFacts)
 
 
 class TriesView:
@@ -386,13 +385,9 @@ class TriesView:
         """Return an `Emit` that counts the rounds and the cost of one try."""
 
         def take(event: Event) -> None:
-            if isinstance(event, ReplyReceived):
-                with self._lock:
-                    if running := self._running.get(wanted.key):
-                        running.rounds += 1
-                        running.usd = (
-                            None if running.usd is None or event.usd is None else running.usd + event.usd
-                        )
+            with self._lock:
+                if running := self._running.get(wanted.key):
+                    running.facts.take(event, self._clock.now())
 
         return take
 
@@ -450,7 +445,7 @@ class TriesView:
                     f"{self._done} of {self._wanted} tries, {self._solved} solved, {money(self._usd)}"
                 )
             lines += [
-                f"  {self._name(one.wanted)}  {duration(now - one.began)}  {counted(one.rounds, 'round')}, {money(one.usd)}"
+                f"  {self._name(one.wanted)}  {duration(now - one.began)}  {counted(one.facts.spent.rounds, 'round')}, {money(one.facts.spent.usd)}"
                 for one in self._running.values()
             ]
             width = max(self._console.width - 1, 20)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.cycle.parts import CycleResult, Outcome, Sanitizer, outcome_of
 from orchestrator.bot.journal.index import summarise
-from orchestrator.bot.journal.reader import LAST, cost_of_all, find_run, read_run, responses, runs
+from orchestrator.bot.journal.reader import LAST, find_run, read_run, runs
 from orchestrator.core.cycle_events import Resumed
 from orchestrator.core.errors import (
     BadReplyError,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.parts import Guards
     from orchestrator.bot.git.checkpoints import Checkpoints
     from orchestrator.bot.journal.folders import Home
-    from orchestrator.bot.journal.index import RunSummary
+    from orchestrator.bot.journal.run_facts import RunSummary
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
     from orchestrator.core.messages import Message, ToolCall
@@ -418,8 +418,8 @@ def begun_in(home: Home, name: str) -> EarlierConversation:
     for _ in range(_MOST_CONTINUED):
         run = read_run(folder)
         names.append(folder.name)
-        spent += cost_of_all(responses(run))
-        before = next((event for event in run.events if isinstance(event, Resumed)), None)
+        spent += replace(run.facts.spent, minutes=0.0)
+        before = next(iter(run.facts.resumed), None)
         events[:0] = run.events
         if before is None:
             break

@@ -22,7 +22,6 @@ from orchestrator.bot.git.work import ChangeBase, find_base
 from orchestrator.bot.journal.reader import find_run, is_alive, read_run
 from orchestrator.bot.journal.records import EventBus
 from orchestrator.bot.worker.backlog import TaskSelection
-from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.core.event_loop import in_thread
 from orchestrator.core.suggestions import PROGRAM, Commands
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.git.work import FolderChange
     from orchestrator.bot.journal.folders import Home
+    from orchestrator.core.cycle_events import TaskTaken
     from orchestrator.core.events import Emit
     from orchestrator.engine.session.session import Session
     from orchestrator.plugins.chat.conversation import Conversation, EarlierConversation
@@ -252,9 +252,8 @@ def find_run_to_take(home: Home, name: str) -> RunToTake:
         ConfigurationError: the run is in progress, or has nothing to continue; the message says what to do.
     """
     folder = find_run(home, name)
-    events = read_run(folder).events
-    start = next((event for event in events if isinstance(event, CycleStarted)), None)
-    task = next((event for event in events if isinstance(event, TaskTaken)), None)
+    facts = read_run(folder).facts
+    start, task, result = facts.start, facts.task, facts.result or {}
     if is_alive(folder):
         raise ConfigurationError(
             f"run {folder.name} is in progress: wait for its end, or stop it with Ctrl+C"
@@ -266,7 +265,6 @@ def find_run_to_take(home: Home, name: str) -> RunToTake:
             else "name one that worked on a task"
         )
         raise ConfigurationError(f"run {folder.name} has no task to continue: {remedy}")
-    result = next((event.result for event in reversed(events) if isinstance(event, CycleEnded)), {})
     again = f"let a new cycle work: {Commands(start.repository).retry(task.key)}"
     if result.get("outcome") == "planned":
         raise ConfigurationError(f"run {folder.name} was a dry run, which keeps nothing: {again}")

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.task_state import TaskState
     from orchestrator.bot.forge.base import PullRequest
     from orchestrator.bot.journal.folders import Home
-    from orchestrator.bot.journal.index import Pause, RunSummary
+    from orchestrator.bot.journal.run_facts import Pause, RunSummary
     from orchestrator.bot.worker.task_decisions import Results
 
 
@@ -80,14 +80,14 @@ class LiveRun:
                 if seq > last or _TELLING.match(line):
                     self._take(line)
                 else:
-                    self.progress.calls += _CALL.match(line) is not None
+                    self.progress.facts.calls += _CALL.match(line) is not None
         return is_new
 
     def _take(self, line: bytes) -> None:
         record = read_line(line)
         if record is None or isinstance(record.event, UnknownRecord):
             return
-        self.progress.take(record.event)
+        self.progress.take(record.event, record.at)
         if (told := self._narrator.line(record.event)) is not None:
             self.lines = (*self.lines, told)[-_SHOWN_LINES:]
 

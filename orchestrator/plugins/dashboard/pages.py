@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from orchestrator.app.html.page import Step, Tone
     from orchestrator.bot.forge.base import PullRequest
-    from orchestrator.bot.journal.index import RunSummary
+    from orchestrator.bot.journal.run_facts import RunSummary
     from orchestrator.plugins.dashboard.actions import FleetView
     from orchestrator.plugins.dashboard.overview import LiveRun, Look, Overview, RunFilter
     from orchestrator.plugins.fleet.control import FleetSnapshot

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from orchestrator.bot.journal.index import RunSummary
+    from orchestrator.bot.journal.run_facts import RunSummary
     from orchestrator.core.clock import Clock
     from orchestrator.plugins.dashboard.actions import FleetActions, TaskActions
     from orchestrator.plugins.dashboard.overview import DayCap, Overview, RunStore

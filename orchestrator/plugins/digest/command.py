@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.cycle.task_state import TaskState
     from orchestrator.bot.journal.digest import Digest
-    from orchestrator.bot.journal.index import RunSummary
+    from orchestrator.bot.journal.run_facts import RunSummary
     from orchestrator.core.clock import Clock
     from orchestrator.core.messages import Spent
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.bot.forge.base import RequestQuota
-    from orchestrator.bot.journal.index import Pause
+    from orchestrator.bot.journal.run_facts import Pause
     from orchestrator.plugins.fleet.rows import Rows, UnreadableRow
     from orchestrator.plugins.fleet.store import FleetStore, FleetWorkerState, RepositoryState, WaitingTask
     from orchestrator.plugins.fleet.turns import DailyCost, QueuedTurn

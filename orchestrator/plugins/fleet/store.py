@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from orchestrator.bot.journal.index import Pause
+from orchestrator.bot.journal.run_facts import Pause
 from orchestrator.plugins.fleet.database import (
     FleetDatabase,
     cycles_table,

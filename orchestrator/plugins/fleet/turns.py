@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from orchestrator.bot.cycle.parts import Outcome
 from orchestrator.bot.cycle.tasks import TaskKind
 from orchestrator.bot.forge.base import RequestQuota
-from orchestrator.bot.journal.index import Pause
+from orchestrator.bot.journal.run_facts import Pause
 from orchestrator.bot.worker.worker import EndAsked, NeedsPerson, NothingToDo, StartAgain
 from orchestrator.plugins.fleet.database import (
     caps_table,

@@ -19,7 +19,7 @@ from dbos._serialization import DBOSPortableJSON
 from orchestrator.bot.coordination.budget import midnight
 from orchestrator.bot.cycle.parts import Assignment, CycleResult, Outcome
 from orchestrator.bot.journal.folders import new_run_id
-from orchestrator.bot.journal.index import Pause
+from orchestrator.bot.journal.run_facts import Pause
 from orchestrator.bot.worker.worker import EndAsked, NeedsPerson
 from orchestrator.core.errors import FleetError, PullwrightError, RateLimitError
 from orchestrator.plugins.fleet.control import read_snapshot

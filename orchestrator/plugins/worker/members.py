@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from orchestrator.bot.cycle.parts import CycleResult, Stop
-    from orchestrator.bot.journal.index import Pause
+    from orchestrator.bot.journal.run_facts import Pause
     from orchestrator.bot.worker.schedule import Schedule
     from orchestrator.bot.worker.worker import NextStepChooser
     from orchestrator.core.clock import Clock

@@ -26,7 +26,8 @@ from orchestrator.app.wiring.repository import label_of
 from orchestrator.app.words import clean, local_time, money, outcome_in_words, short_line
 from orchestrator.bot.cycle.parts import Outcome, Stop
 from orchestrator.bot.journal.folders import Home
-from orchestrator.bot.journal.index import Pause, newest_run, note_pause
+from orchestrator.bot.journal.index import newest_run, note_pause
+from orchestrator.bot.journal.run_facts import Pause
 from orchestrator.bot.worker.schedule import make_schedule
 from orchestrator.bot.worker.worker import LONGEST_SECONDS, EndAsked, NeedsPerson, NextStepChooser
 from orchestrator.core import event_loop

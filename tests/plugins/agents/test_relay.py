@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import pytest
 
-from orchestrator.bot.journal.reader import Unanswered, cost_of
+from orchestrator.bot.journal.run_facts import Unanswered, cost_of
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import (

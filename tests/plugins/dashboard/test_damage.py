@@ -19,7 +19,7 @@ import pytest
 import sqlalchemy as sa
 
 from orchestrator.bot.forge.base import RequestQuota
-from orchestrator.bot.journal.index import Pause
+from orchestrator.bot.journal.run_facts import Pause
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import FleetError
 from orchestrator.plugins.dashboard.actions import FleetView

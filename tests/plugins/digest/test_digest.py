@@ -14,8 +14,8 @@ import pytest
 from orchestrator.app.cli import arguments
 from orchestrator.bot.journal.digest import Digest
 from orchestrator.bot.journal.folders import Home, create_run_folder
-from orchestrator.bot.journal.index import RunSummary
 from orchestrator.bot.journal.records import JournalWriter
+from orchestrator.bot.journal.run_facts import RunSummary
 from orchestrator.core.changes import diff_stat
 from orchestrator.core.clock import ManualClock, SystemClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Proposed, TaskTaken

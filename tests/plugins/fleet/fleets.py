@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from orchestrator.bot.forge.base import RequestQuota
-from orchestrator.bot.journal.index import Pause
+from orchestrator.bot.journal.run_facts import Pause
 from orchestrator.core.clock import ManualClock, SystemClock
 from orchestrator.plugins.fleet.store import QUEUE, FleetStore
 from orchestrator.plugins.fleet.turns import DAY_CAP, Following, RepositoryTurn

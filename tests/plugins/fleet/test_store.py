@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import sqlalchemy as sa
 
-from orchestrator.bot.journal.index import Pause
+from orchestrator.bot.journal.run_facts import Pause
 from orchestrator.core.clock import ManualClock, SystemClock
 from orchestrator.core.errors import ConfigurationError, FleetError
 from orchestrator.core.redaction import REPLACEMENT

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from orchestrator.bot.cycle.parts import CycleResult, FoundTask, Outcome
 from orchestrator.bot.cycle.tasks import TaskKind, from_text
-from orchestrator.bot.journal.index import Pause
+from orchestrator.bot.journal.run_facts import Pause
 from orchestrator.bot.worker.schedule import make_schedule
 from orchestrator.bot.worker.worker import EndAsked, NeedsPerson, NothingToDo, StartAgain
 from orchestrator.plugins.fleet.turns import Following, Priority, RepositoryTurn, following

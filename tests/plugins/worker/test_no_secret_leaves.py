@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
-from orchestrator.bot.journal.index import Pause
+from orchestrator.bot.journal.run_facts import Pause
 from orchestrator.bot.worker.schedule import make_schedule
 from orchestrator.bot.worker.worker import NextStepChooser
 from orchestrator.core.clock import ManualClock

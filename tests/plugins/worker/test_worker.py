@@ -16,7 +16,7 @@ from dbos import DBOS
 
 from orchestrator.bot.cycle.parts import Assignment, CycleResult, FoundTask, Outcome, Stop
 from orchestrator.bot.cycle.tasks import TaskKind, from_text
-from orchestrator.bot.journal.index import Pause
+from orchestrator.bot.journal.run_facts import Pause
 from orchestrator.bot.worker.schedule import make_schedule
 from orchestrator.bot.worker.worker import NextStepChooser
 from orchestrator.core.clock import ManualClock, SystemClock

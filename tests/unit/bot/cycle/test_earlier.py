@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 
 from orchestrator.bot.cycle.earlier import (
     SESSION_PAGE,
@@ -22,6 +23,7 @@ from orchestrator.bot.cycle.earlier import (
 )
 from orchestrator.bot.cycle.tasks import Remark, Task, TaskKind
 from orchestrator.bot.git.base import Packed
+from orchestrator.bot.journal.run_facts import RunFacts
 from orchestrator.core.cycle_events import Proposed, Proposing
 from orchestrator.core.events import Compacted, Event, MessageAdded, ReplyReceived, TodosChanged
 from orchestrator.core.messages import FinishReason, Image, Message, Role, Text, Usage
@@ -32,6 +34,7 @@ from orchestrator.engine.session.history import TurnKind, history_of, images_of,
 from tests.tables import table
 from tests.unit.app.cli.examples import TODOS
 
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
 STATE = {"run": "r", "why": "limit", "model": "m", "contract": "native", "profile": "p"}
 REPLY = {"type": "ReplyReceived", "message": {"role": "assistant", "parts": []}, "usage": {}, "usd": 10**400}
 
@@ -197,15 +200,22 @@ def test_what_is_kept_and_damaged_is_not_used(page: str, content: bytes) -> None
     assert read_kept({**files, page: content}) is None
 
 
+def facts_of(*events: Event) -> RunFacts:
+    facts = RunFacts()
+    for event in events:
+        facts.take(event, NOW)
+    return facts
+
+
 def test_a_proposal_is_begun_until_it_was_read_back() -> None:
     begun = Proposing(BEGUN.title, BEGUN.body, BEGUN.branch, BEGUN.commit)
     done = Proposed(2, BEGUN.title, "https://example.com/2", BEGUN.branch, BEGUN.commit, created=True)
-    assert begun_proposal([]) is None
-    assert begun_proposal([begun]) == BEGUN
-    assert begun_proposal([begun, done]) is None
-    assert begun_proposal([begun, done, begun]) == BEGUN
-    assert begun_proposal([], BEGUN) == BEGUN
-    assert begun_proposal([done], BEGUN) is None
+    assert begun_proposal(facts_of()) is None
+    assert begun_proposal(facts_of(begun)) == BEGUN
+    assert begun_proposal(facts_of(begun, done)) is None
+    assert begun_proposal(facts_of(begun, done, begun)) == BEGUN
+    assert begun_proposal(facts_of(), BEGUN) == BEGUN
+    assert begun_proposal(facts_of(done), BEGUN) is None
 
 
 def test_a_proposal_does_no_other_task_and_no_newer_words() -> None:

@@ -11,17 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, create_run_folder
-from orchestrator.bot.journal.index import (
-    Pause,
-    find_task,
-    last_pause,
-    newest_run,
-    spent_on,
-    summarise,
-    tasks_taken,
-)
+from orchestrator.bot.journal.index import find_task, last_pause, newest_run, spent_on, summarise, tasks_taken
 from orchestrator.bot.journal.reader import is_alive, lock_run, read_run
 from orchestrator.bot.journal.records import JournalWriter
+from orchestrator.bot.journal.run_facts import Pause
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import (
     CycleEnded,

@@ -108,33 +108,33 @@ def test_the_story_of_a_dead_run(home: Home) -> None:
     folder = begin(home, [*STORY, proposed])
     [run] = open_runs(home)
     assert (run.id, run.folder) == (folder.name, folder)
-    assert run.last(CycleStarted) == STORY[0]
-    assert run.last(TaskTaken) == STORY[1]
-    assert run.last(Claimed) == STORY[3]
-    assert run.last(Cloned) == STORY[4]
+    assert run.facts.start == STORY[0]
+    assert run.facts.task == STORY[1]
+    assert run.facts.claim == STORY[3]
+    assert run.facts.cloned == STORY[4]
     assert run.is_about("owner/name")
     assert not run.is_about("owner/other")
-    assert run.spent == Spent(1.0, 36, rounds=2)
-    assert run.last(Proposed) == proposed
-    assert run.last(QuestionAsked) == QuestionAsked("which?", None)
+    assert run.facts.spent_at_most == Spent(1.0, 36, rounds=2)
+    assert run.facts.pull == proposed
+    assert run.facts.question == QuestionAsked("which?", None)
 
 
 def test_a_price_that_is_unknown_stays_unknown(home: Home) -> None:
     begin(home, [*STORY, reply("third", None)])
-    assert open_runs(home)[0].spent.usd is None
+    assert open_runs(home)[0].facts.spent_at_most.usd is None
 
 
 def test_what_a_killed_run_may_have_spent_without_a_reply(home: Home) -> None:
     lost = WaitStarted(1.0, "cut", 300, 0.25), SubagentEvent("s", TurnStarted(2, 200, 0.125))
     begin(home, [*STORY, TurnStarted(3, 400, 0.5), *lost])
     [run] = open_runs(home)
-    assert run.spent == Spent(1.0 + 0.875, 36 + 900, rounds=3)
+    assert run.facts.spent_at_most == Spent(1.0 + 0.875, 36 + 900, rounds=3)
 
 
 def test_a_run_that_came_to_nothing(home: Home) -> None:
     begin(home, [])
     [run] = open_runs(home)
-    assert (run.last(TaskTaken), run.last(Claimed), run.spent) == (None, None, Spent())
+    assert (run.facts.task, run.facts.claim, run.facts.spent_at_most) == (None, None, Spent())
 
 
 @given(cut=st.integers(min_value=0))

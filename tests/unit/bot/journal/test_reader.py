@@ -18,7 +18,7 @@ from orchestrator.bot.journal.reader import (
     find_run,
     is_open,
     read_run,
-    responses,
+    replay_of,
     runs,
 )
 from orchestrator.bot.journal.records import JournalWriter, UnknownRecord
@@ -94,7 +94,7 @@ def test_a_damaged_line_costs_no_other_record(tmp_path: Path, kind: str) -> None
     assert len(events) - len(run.events) == lost - (kind == "another number")
     if kind != "another number":
         assert list(run.events) == sorted(run.events, key=events.index)
-    assert run.unbroken_events == tuple(events if not lost else events[:1])
+    assert run.unbroken.events == tuple(events if not lost else events[:1])
     with pytest.raises(JournalError, match="the journal is damaged"):
         run.require_whole()
     assert {record.event for record in JournalTail(tmp_path).records()} == set(run.events)
@@ -136,7 +136,7 @@ def test_what_was_said_before_a_gap_is_unbroken_since_the_session_began(tmp_path
     ]
     path = write(tmp_path, events)
     path.write_bytes(with_lines(with_lines(path.read_bytes(), 5), 1))
-    assert read_run(tmp_path).unbroken_events == (Warned("b"), SessionStarted("s", "x"), Warned("c"))
+    assert read_run(tmp_path).unbroken.events == (Warned("b"), SessionStarted("s", "x"), Warned("c"))
 
 
 def test_a_record_of_a_newer_version_is_kept_apart(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_missing_journal_is_named(tmp_path: Path) -> None:
 def test_the_replies_are_what_a_replay_needs(tmp_path: Path) -> None:
     first, second = reply("a", 0.1), reply("b", None)
     write(tmp_path, [TurnStarted(1), first, TurnStarted(2), second])
-    assert responses(read_run(tmp_path)) == [first, second]
+    assert replay_of(read_run(tmp_path)) == [first, second]
 
 
 RUNS = ["20261120-100000-aaaaaa", "20261121-100000-bbbbbb", "20261121-110000-cccccc"]

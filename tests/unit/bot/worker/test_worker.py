@@ -12,9 +12,10 @@ import pytest
 from orchestrator.bot.cycle.parts import CycleResult, Outcome, Stop
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.bot.journal.folders import Home, create_run_folder
-from orchestrator.bot.journal.index import Pause, last_pause, note_pause
+from orchestrator.bot.journal.index import last_pause, note_pause
 from orchestrator.bot.journal.reader import is_open, read_run
 from orchestrator.bot.journal.records import JournalWriter
+from orchestrator.bot.journal.run_facts import Pause
 from orchestrator.bot.worker.worker import (
     NOTHING_SECONDS,
     CycleTiming,

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.bot.cycle.earlier import conversation
-from orchestrator.bot.journal.reader import Unanswered, read_run, replay_of, responses
+from orchestrator.bot.journal.reader import read_run, replay_of
 from orchestrator.bot.journal.records import JournalWriter, UnknownRecord, decode_event, encode_event
+from orchestrator.bot.journal.run_facts import Unanswered
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConnectionFailedError, ContextLengthError, JournalError
 from orchestrator.core.events import (
@@ -738,7 +739,7 @@ def test_a_replay_has_the_sessions_own_replies(tmp_path: Path) -> None:
             writer(event)
     run = read_run(folder)
     assert [reply.message.text for reply in replay_of(run)] == ["own", "own"]
-    assert [reply.message.text for reply in responses(run)] == ["own", "summary", "own"]
+    assert (run.facts.spent.rounds, run.facts.replies) == (3, 2)
     with JournalWriter(tmp_path, Redactor(), ManualClock()) as writer:
         writer(SubagentEvent("child", own))
     with pytest.raises(JournalError, match="used subagents"):
