@@ -78,7 +78,7 @@ def test_a_run_that_is_removed_is_forgotten_and_one_that_ends_is_seen(tmp_path: 
     store = RunStore(home)
     store.refresh()
     (live,) = store.live.values()
-    assert (live.progress.phase, live.progress.round, live.progress.calls) == ("act", 1, 2)
+    assert (live.progress.phase, live.progress.facts.round, live.progress.facts.calls) == ("act", 1, 2)
     shutil.rmtree(old)
     writer(CycleEnded({"outcome": "proposed"}))
     made.end()
