@@ -8,11 +8,10 @@ another.
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
+from tests.architecture.modules import Module, modules, parsed
 from tests.plugins import is_of_absent_plugin
 
-PACKAGE = Path(__file__).parents[2] / "orchestrator"
 UNIONS = ("core/events.py", "core/cycle_events.py")
 
 MATCHES = {
@@ -52,7 +51,7 @@ MATCHES = {
 
 def _events() -> set[str]:
     """Return the names of the classes of events."""
-    trees = (ast.parse((PACKAGE / name).read_text()) for name in UNIONS)
+    trees = (module.tree for module in modules() if module.name in UNIONS)
     classes = (node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
     return {one.name for one in classes if any("dataclass" in ast.dump(mark) for mark in one.decorator_list)}
 
@@ -62,10 +61,10 @@ def _names_in(node: ast.AST) -> set[str]:
     return {name for name in ends if name}
 
 
-def matched_events(source: str, events: set[str]) -> set[str]:
+def matched_events(module: Module, events: set[str]) -> set[str]:
     """Return the kinds of events that a module tells apart, by `case` or by `isinstance`."""
     found = set[str]()
-    for node in ast.walk(ast.parse(source)):
+    for node in module.nodes:
         match node:
             case ast.MatchClass(cls=kind):
                 found |= _names_in(kind)
@@ -80,11 +79,7 @@ def test_a_module_that_looks_into_events_is_named() -> None:
     events = _events()
     named = {name for names in MATCHES.values() for name in names}
     assert len(named) == sum(map(len, MATCHES.values()))
-    found = set()
-    for path in PACKAGE.rglob("*.py"):
-        name = path.relative_to(PACKAGE).as_posix()
-        if name not in UNIONS and matched_events(path.read_text(), events):
-            found.add(name)
+    found = {one.name for one in modules() if one.name not in UNIONS and matched_events(one, events)}
     assert found - named == set(), "ask RunFacts what happened; or name the module above, with a reason"
     assert {name for name in named - found if not is_of_absent_plugin(name)} == set(), (
         "no longer look into events"
@@ -93,5 +88,5 @@ def test_a_module_that_looks_into_events_is_named() -> None:
 
 def test_each_way_to_tell_events_apart_is_seen() -> None:
     events = {"Proposed", "Cloned", "Warned"}
-    source = "match e:\n case Proposed(): ...\n case events.Cloned(): ...\nisinstance(e, Warned | Other)\n"
-    assert matched_events(source, events) == events
+    source = b"match e:\n case Proposed(): ...\n case events.Cloned(): ...\nisinstance(e, Warned | Other)\n"
+    assert matched_events(parsed(source), events) == events
