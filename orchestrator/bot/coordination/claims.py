@@ -517,8 +517,9 @@ class Claims:
 
 def died_of(before: ClaimRecord | None, asked: str) -> int:
     """Return how many of the last holders in a row died of what is asked now. `before` is free, or its run is dead."""
-    is_same = before is not None and before.asked in {"", asked}
-    return before.died if before is not None and is_same else 0
+    if before is None or before.asked not in {"", asked}:
+        return 0
+    return before.died
 
 
 KEPT_DAYS = 90

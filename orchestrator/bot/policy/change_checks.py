@@ -318,8 +318,6 @@ def places_of_secrets(diff: str, contains_secret: Callable[[str], bool]) -> list
             if file.is_new and contains_secret("\n".join(file.names)):
                 places.append(_FILE_NAME)
             places += _places_in(file, contains_secret)
-            if len(places) >= _MOST_PLACES:
-                break
     except _UnreadableError:
         return [_UNREADABLE] if _contains_secret(diff, contains_secret) else []
     return list(dict.fromkeys(places))[:_MOST_PLACES]

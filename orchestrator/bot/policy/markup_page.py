@@ -173,8 +173,8 @@ def is_drawn(info: str) -> bool:
     """Return whether the first word of a fence names a diagram, in any spelling that Markdown decodes."""
     from markdown_it.common.utils import unescapeAll
 
-    first = unescapeAll(info).lower().split(maxsplit=1)[:1]
-    return not _DRAWN.isdisjoint(re.split(r"[^a-z]+", "".join(first)))
+    first, *_ = [*unescapeAll(info).lower().split(), ""]
+    return not _DRAWN.isdisjoint(re.split(r"[^a-z]+", first))
 
 
 class Page:

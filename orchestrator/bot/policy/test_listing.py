@@ -162,7 +162,8 @@ def list_tests(changes: Sequence[FileChange]) -> TestListing:
         is_python = suffix == "py"
         if not (is_python or is_test_path(change.path) or suffix == "rs"):
             continue
-        bytes_left -= len(old or b"") + len(new or b"") if is_python else 0
+        if is_python:
+            bytes_left -= len(old or b"") + len(new or b"")
         if (
             old is None
             or new is None

@@ -30,7 +30,6 @@ BODY_CHARS = 40_000
 _CUT = f"(Cut here: the text was longer than {BODY_CHARS:,} characters.)"
 _DEEPEST = 20
 """Deepest nesting of blocks. A list is two levels."""
-_MOST_READINGS = 4
 _LONG_BYTES = 100
 """A shorter paragraph could be a command to a bot, or a declaration; these are short."""
 _CONTEXT_CHARS = 40
@@ -129,13 +128,8 @@ def harmless_markdown(text: str, hosts: Hosts, change: Callable[[str], str], *, 
 
     try:
         result = _within_limit(text, rebuilt)
-        for _ in range(_MOST_READINGS):
-            again = rebuilt(result[0], "")
-            if again == result:
-                return result[0]
-            if again[1] != result[1]:
-                break
-            result = again
+        if rebuilt(result[0], "") == result:
+            return result[0]
     except _UnreadableError:
         pass
     return _within_limit(text, as_code)[0]
@@ -149,7 +143,7 @@ def _within_limit(text: str, write: Callable[[str, str], tuple[str, str]]) -> tu
         result = write(text[:length], note)
         if len(result[0]) <= BODY_CHARS:
             return result
-        length, note = min(length * BODY_CHARS * 9 // (len(result[0]) * 10), length - 1), _CUT
+        length, note = length * BODY_CHARS * 9 // (len(result[0]) * 10), _CUT
 
 
 class _UnreadableError(Exception):
@@ -324,7 +318,7 @@ class _Page:
                 items.append(blocks)
         if not items:
             return None
-        number = number if number + len(items) < 10**9 else 1
+        number = number if number + len(items) <= 10**9 else 1  # nine digits are the most
         has_gaps = any(_has_gaps(blocks) for blocks in items)
         lines: list[str] = []
         for place, blocks in enumerate(items):

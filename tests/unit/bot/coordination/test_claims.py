@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.coordination.claim_record import ClaimRecord, claim_message, claim_ref, parse_claim
-from orchestrator.bot.coordination.claims import Lease
+from orchestrator.bot.coordination.claims import KEPT_DAYS, Lease, is_old, remove_tombstones
 from orchestrator.bot.coordination.records import RemoteRecord
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.remote import Update
@@ -595,6 +595,33 @@ def test_where_two_pushes_were_needed_the_claim_is_renewed(plain: Path, tmp_path
     tip = git(plain, "rev-parse", REF)
     lease.ensure_held()
     assert git(plain, "rev-parse", f"{REF}^") == tip
+
+
+@pytest.mark.parametrize("atomic", ["true", "false"])
+def test_old_claims_are_removed_where_none_of_them_moved(atomic: str, tmp_path: Path) -> None:
+    remote = bare(tmp_path)
+    git(remote, "config", "receive.advertiseAtomic", atomic)
+    worker = Worker(remote, tmp_path)
+    for task in ("issue-1", "issue-2", "issue-3"):
+        worker.take(task=task).release("proposed")
+    found = {task: git(remote, "rev-parse", claim_ref(task)) for task in ("issue-1", "issue-2")}
+    assert remove_tombstones(worker.records, found)
+    assert git(remote, "for-each-ref", "--format=%(refname)", "refs/pullwright") == claim_ref("issue-3")
+    assert not remove_tombstones(worker.records, {"issue-3": found["issue-1"]})
+    assert git(remote, "for-each-ref", "--format=%(refname)", "refs/pullwright") == claim_ref("issue-3")
+    assert remove_tombstones(worker.records, {})
+
+
+def test_only_a_released_claim_becomes_old(plain: Path, tmp_path: Path) -> None:
+    worker = Worker(plain, tmp_path)
+    lease = worker.take()
+    held, after = lease.record, timedelta(days=KEPT_DAYS)
+    lease.release("proposed")
+    (released,) = worker.claims.list()
+    assert not is_old(released, released.renewed_at + after)
+    assert is_old(released, released.renewed_at + after + timedelta(seconds=1))
+    assert not is_old(held, held.renewed_at + after * 2)
+    assert not is_old(replace(released, fault="unreadable"), released.renewed_at + after * 2)
 
 
 # What is given back as it was.

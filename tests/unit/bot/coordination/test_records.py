@@ -73,11 +73,12 @@ def test_a_record_is_written_once_and_read_elsewhere(records: Records, remote: P
 
 
 def test_nothing_is_made_before_the_first_use_and_nothing_stays(plain: Path, tmp_path: Path) -> None:
-    with opened(plain, tmp_path) as records:
-        assert not (tmp_path / "scratch").exists()
+    home = tmp_path / "not" / "there"
+    with opened(plain, home) as records:
+        assert not home.parent.exists()
         records.commit("x", None)
-        assert len(list((tmp_path / "scratch").iterdir())) == 1
-    assert list((tmp_path / "scratch").iterdir()) == []
+        assert len(list((home / "scratch").iterdir())) == 1
+    assert list((home / "scratch").iterdir()) == []
 
 
 def test_what_a_dead_process_left_is_swept(plain: Path, tmp_path: Path) -> None:

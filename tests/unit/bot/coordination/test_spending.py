@@ -208,6 +208,11 @@ async def test_one_at_a_time_reads_and_reserves(tmp_path: Path) -> None:
 
 async def test_a_lock_that_is_never_let_go_is_said(tmp_path: Path) -> None:
     home = Home(tmp_path)
+    not_a_folder = Home(tmp_path / "file")
+    not_a_folder.root.touch()
+    with pytest.raises(JournalError, match=r"spend\.lock to read today's costs: Not a directory"):
+        async with spend_lock(not_a_folder):
+            pass
     async with spend_lock(home):
         with pytest.raises(JournalError, match=rf"process {os.getpid()} keeps .*spend\.lock locked"):
             async with spend_lock(home, seconds=0.01):

@@ -189,6 +189,14 @@ def test_what_is_allowed_is_let_through_and_no_more() -> None:
         assert policy(written(path)) is not None
 
 
+def test_only_what_a_person_named_is_proposed_against_gitignore() -> None:
+    policy = PathPolicy(allow=["dist/**", ".git/**"])
+    assert policy.admits("dist/a.js")
+    assert not policy.admits("build/a.js")
+    assert not policy.admits("dist/.git/config")
+    assert not policy.admits(f"dist/{'x' * 5_000}")
+
+
 @table("allow", [["*"], ["**"], [".git/**", ".git"], ["x"]])
 def test_nothing_allows_git_or_a_way_out(allow: list[str]) -> None:
     policy = PathPolicy(allow=allow)
@@ -429,6 +437,13 @@ def test_what_adds_nothing_is_clean(text: str) -> None:
 def test_a_diff_that_cannot_be_read_is_looked_at_whole() -> None:
     broken = f"--- a/x\n+++ b/x\n@@ -1,1 +1,9 @@\n+{SECRET}\n"
     assert places_of_secrets(broken, HOLDS) == ["the change"]
+    more_lines_than_it_counts = f"--- a/x\n+++ b/x\n@@ -1,0 +1,1 @@\n {SECRET}\n"
+    assert places_of_secrets(more_lines_than_it_counts, HOLDS) == ["the change"]
+
+
+def test_of_many_places_five_are_named() -> None:
+    many = "".join(diff("", f"{SECRET}\n", f"{number}.txt") for number in range(7))
+    assert places_of_secrets(many, HOLDS) == [f"{number}.txt:1" for number in range(5)]
 
 
 @given(st.lists(st.sampled_from(["one", "++", "--", "@@ -1 +1 @@", "diff --git a/x b/x", ""])), st.data())

@@ -121,6 +121,7 @@ def left(text: str) -> str:
         ("a\n:-\n`x | <!-- EVIL -->`", "a\n:-\n`x |", "table cell"),
         ("| a |\n|---|\n| x | EVIL |\n", "| a |\n|---|\n| x |\n", "table cell"),
         ("a\n-|-\nb|c|EVIL\n", "a\n-|-\nb|c|\n", "table cell"),
+        ("a\n-|-\nb|c|E\n", "a\n-|-\nb|c|\n", "table cell"),
         ("<div>\n![EVIL](x 'EVIL')\n</div>", "<div>\n![](x)\n</div>", "alt text"),
         ("[![EVIL](x)](y 'EVIL')", "[![](x)](y)", "alt text"),
         ("> " * 25 + "<img\n" + "> " * 25 + "alt='EVIL'>", "> " * 25 + "<img>", "alt text"),
@@ -263,6 +264,9 @@ def test_an_ordinary_report_stays_as_it_is() -> None:
 
 def test_letters_too_small_to_be_read_are_hidden() -> None:
     assert left("a<sup>b<sub>c<sub>EVIL</sub></sub></sup>d") == "a<sup>b<sub>c</sub></sup>d"
+    assert (
+        left("<sup>a<sub>b</sub><sub>c<sub>EVIL</sub></sub></sup>") == "<sup>a<sub>b</sub><sub>c</sub></sup>"
+    )
 
 
 def test_visible_styles_keep_their_words() -> None:

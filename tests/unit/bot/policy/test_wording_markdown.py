@@ -276,6 +276,10 @@ LONG = (
         ("* a\n* b\n    * c\n\n+ d", "- a\n- b\n  - c\n\n+ d"),
         ("- a\n\n- b", "- a\n\n- b"),
         ("3. a\n4. b", "3. a\n4. b"),
+        ("999999998. a\n1. b", "999999998. a\n999999999. b"),
+        ("999999999. a\n1. b", "1. a\n2. b"),
+        ("- a\n  1. b", "- a\n  1. b"),
+        ("- a\n\n  2. b", "- a\n\n  2. b"),
         ("- [ ] a\n- [X] b", "- [ ] a\n- [X] b"),
         ("|a|b|\n|:-|-:|\n|`x\\|y`|1 \\| 2|", "| a | b |\n| :-- | --: |\n| `x\\|y` | 1 &#124; 2 |"),
         ("<details>\n<summary>Log</summary>\n\n- text\n\n</details>", "> Log\n\n- text"),
@@ -309,6 +313,13 @@ def test_what_cannot_be_shown_to_be_harmless_is_code(text: str) -> None:
     assert harmless == "\n".join(["> ```text", *(f"> {line}".rstrip() for line in text.split("\n")), "> ```"])
     assert problems(harmless) == []
     assert WORDING.text(harmless, issue=7) == harmless
+
+
+@table("text", ["x" * 40_001, "&#64;" * 9_000])
+def test_a_text_just_too_long_is_cut_and_says_so(text: str) -> None:
+    body = WORDING.text(text, issue=None)
+    assert BODY_CHARS // 2 < len(body) <= BODY_CHARS
+    assert body.endswith("longer than 40,000 characters.)")
 
 
 @pytest.mark.slow(reason="growth: texts of hundreds of thousands of characters")
@@ -349,6 +360,7 @@ def test_hostile_texts_are_read_to_the_end(piece: str) -> None:
         ("https://GitHub.com:443/a", True),
         ("https://a.b.docs.example/x", True),
         ("https://docs.example/x", False),
+        ("https://evildocs.example/x", False),
         ("https://github.com.evil.example", False),
         ("https://evilgithub.com", False),
         ("https://github.com@evil.example", False),
@@ -361,7 +373,7 @@ def test_hostile_texts_are_read_to_the_end(piece: str) -> None:
     ],
 )
 def test_hosts(address: str, allowed: bool) -> None:  # noqa: FBT001  a case of the table
-    assert HOSTS.allow(address) is allowed
+    assert Hosts.of(LINKED).allow(address) is allowed
 
 
 @table("target", ["javascript:x", "data:text/html,x", "//evil.example", "\\\\evil", "/\\evil", "a:b"])

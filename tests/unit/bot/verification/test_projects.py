@@ -67,6 +67,8 @@ PROJECTS = (
     Project("a typing job first", {".github/workflows/ci.yml": workflow("      - run: tox -e py\n", job="typing") + "  unit:\n    steps:\n      - run: tox -e unit\n"}, "tox -e unit"),
     Project("an environment for types", {"CONTRIBUTING.md": "Run `tox -e typing`, then `tox -e py312-django42`.\n"}, "tox -e py312-django42"),
     Project("a release workflow alone", {".github/workflows/release.yml": workflow("      - run: pytest -q\n")}, ""),
+    Project("two steps of which one is in a folder", {"web/a.js": "", ".github/workflows/ci.yml": workflow("      - run: npm ci\n        working-directory: web\n      - run: npm ci\n      - run: ctest\n")}, "ctest", "(cd web && npm ci) && npm ci"),
+    Project("a pyproject.toml that is none", {"tests/test_a.py": A_TEST, "pyproject.toml": "[x", "requirements.txt": "pytest\n"}, PYTEST, "-r requirements.txt"),
     # Languages.
     Project("Pest", {"composer.json": '{"require-dev": {"pestphp/pest": "^2"}}', "phpunit.xml": "", "tests/Pest.php": ""}, "vendor/bin/pest --log-junit test-report.xml", "composer install", "test-report.xml"),
     Project("dev dependencies in a group of another name", {"tests/test_a.py": A_TEST, "pyproject.toml": "[project]\nname='a'\n[dependency-groups]\nunit = ['pytest>=8']\ndocs = ['mkdocs']\n"}, PYTEST, f"{PIP} -e . --group unit"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.verification.base import Change, RunKind, Runs
+from orchestrator.bot.verification.base import CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
 from orchestrator.bot.verification.reports import EndedCommand, first_error, printed_count, run_result
 from orchestrator.bot.verification.verdict import judge_runs
 from orchestrator.core.cycle_events import Proof
@@ -15,7 +15,6 @@ from orchestrator.engine.environments.base import ExecResult
 from tests.tables import table
 
 if TYPE_CHECKING:
-    from orchestrator.bot.verification.base import RunResult
     from orchestrator.bot.verification.verdict import ChangeVerdict
 
 PASS, FAIL = (
@@ -104,6 +103,13 @@ def test_a_failing_base_is_told_wherever_something_is_proven(
     verdict = judged(runner, before, after)
     is_told = bool(verdict.base_fails or verdict.problem)
     assert is_told is (before != "pass" or value == "unknown")
+
+
+def test_skipped_tests_did_not_run() -> None:
+    cases = {
+        name: CaseResult(name, CaseStatus(status)) for name, status in (("a", "passed"), ("b", "skipped"))
+    }
+    assert RunResult(RunKind.AFTER, "tree", cases, 0, 1.0).ran == 1
 
 
 @given(st.sampled_from(sorted(ENDS)), st.data())

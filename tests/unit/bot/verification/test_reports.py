@@ -180,6 +180,13 @@ def test_a_failure_keeps_what_the_runner_said() -> None:
     assert "assert 1 == 2" in by_id(read("pytest-9.2-xunit1.xml"))["tests/test_kinds.py::test_assert"].message
     assert "undefined: y" in by_id(read("go-1.24-written.jsonl"))["example.com/shop/broken"].message
     assert "Cannot find module" in by_id(read("jest-30.5.2.json"))["a/load.test.js"].message
+    for message, text, shown in (
+        ("expected 3", "at line 5", "expected 3\nat line 5"),
+        ("expected 3&#10;more", "expected 3: at line 5", "expected 3: at line 5"),
+    ):
+        data = f'<testsuite><testcase name="a"><failure message="{message}">{text}</failure></testcase></testsuite>'
+        (case,) = read_report(data.encode())
+        assert case.message == shown
 
 
 @table(

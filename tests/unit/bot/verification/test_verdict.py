@@ -15,9 +15,11 @@ from orchestrator.bot.verification.base import (
     CaseStatus,
     Change,
     IndexedRun,
+    NamedTests,
     RunKind,
     RunResult,
     Runs,
+    may_contain,
 )
 from orchestrator.bot.verification.verdict import (
     ChangeVerdict,
@@ -501,6 +503,23 @@ def test_the_changed_files_are_named_with_their_lines() -> None:
     others = (file("src/b.py"), file("conftest.py", None), file("pytest.ini", b"a", None))
     (finding,) = judged({TEST: "A A P ."}, files=others).findings
     assert set(finding.files) == {"`src/b.py` (+1 -1)", "`conftest.py` (new)", "`pytest.ini` (removed)"}
+
+
+def test_a_test_is_named_by_the_file_that_its_report_tells() -> None:
+    case = CaseResult("tests.test_a.Case::adds", CaseStatus.FAILED, file="tests/test_a.py")
+    assert NamedTests("see test_a.py").names(case)
+    assert not NamedTests("see test_a.py").names(replace(case, file=""))
+
+
+def test_a_class_without_a_package_may_be_in_any_file_of_tests() -> None:
+    one, other = (
+        CaseResult("CartTest::adds", CaseStatus.PASSED),
+        CaseResult("a\\CartTest::adds", CaseStatus.PASSED),
+    )
+    assert may_contain("tests/ShelfTest.php", one)
+    assert not may_contain("src/Shelf.php", one)
+    assert may_contain("tests/a/CartTest.php", other)
+    assert not may_contain("tests/a/ShelfTest.php", other)
 
 
 @table(

@@ -228,6 +228,25 @@ def test_more_than_the_share_is_kept_back_where_the_wrap_up_turn_needs_more() ->
     held(reserve(one, need(40_000), wrap_up=True))
 
 
+def test_room_is_left_for_the_shortest_turn_that_may_follow() -> None:
+    """A request of 3,000 tokens, a reply of 1,500; then 4,024 tokens are read, and a reply of 1,024 is kept back."""
+    for tokens, fits in ((9_548, True), (9_547, False)):
+        room = reserve(budget(tokens=tokens, share=0.000_1), Need(3_000, 1_500, price))
+        assert (isinstance(room, Reservation) and room.reply_tokens == 1_500) is fits
+
+
+def test_the_spending_of_a_conversation_that_is_continued_counts() -> None:
+    one, other = budget(usd=1.0), budget(usd=1.0)
+    other.rounds, other.uncertain_usd, other.uncertain_tokens = 4, 0.25, 70
+    other.spend(Usage(100, 20), 0.5)
+    one.spend(Usage(10, 2), 0.125)
+    one.add_spending(other)
+    assert (one.rounds, one.usage, one.usd) == (5, Usage(110, 22), 0.625)
+    assert (one.uncertain_usd, one.uncertain_tokens) == (0.25, 70)
+    one.add_spending(Budget(Limits(), ManualClock(), usd=None))
+    assert one.usd is None
+
+
 def test_before_the_first_round_nothing_is_kept_back() -> None:
     one = budget(tokens=10_000, share=0.5)
     one.rounds = 0
