@@ -62,8 +62,10 @@ def no_fleet() -> str:
     raise ConfigurationError("there is no fleet here")
 
 
-def make_scene(folder: Path, database: str = "", redact: Callable[[str], str] = str) -> DashboardScene:
-    home = Home(folder / "home")
+def make_scene(
+    folder: Path, database: str = "", redact: Callable[[str], str] = str, state: Path | None = None
+) -> DashboardScene:
+    home = Home(state or folder / "home")
     clock = ManualClock(NOW)
     known = BrowserSecrets(NAME, "the-token", "the-session")
     environ = {**os.environ, "PULLWRIGHT_HOME": str(home.root), "PULLWRIGHT_CONFIG": ""}

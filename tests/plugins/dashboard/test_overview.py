@@ -13,6 +13,7 @@ from orchestrator.bot.cycle.task_state import KnownTask, task_state
 from orchestrator.bot.cycle.tasks import Task, from_text
 from orchestrator.bot.forge.base import PullRequest, PullRequestState
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home
+from orchestrator.bot.journal.index import keep_look
 from orchestrator.core.cycle_events import CycleEnded, Paused, TaskTaken
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import Spent
@@ -192,7 +193,21 @@ def test_a_worker_is_paused_by_an_obstacle_and_waits_when_it_is_idle(tmp_path: P
     assert set(view.pauses) == {"o/r", "o/s"}
     made.add(NOW + timedelta(minutes=1), [*started("r", None, "o/s"), idle])
     store.refresh()
-    assert make_overview(store, NOW, DayCap(), {}).heartbeat == ("quiet", "waiting")
+    view = make_overview(store, NOW, DayCap(), {})
+    assert view.heartbeat == ("quiet", "waiting")
+    assert view.last_at is not None
+    assert view.last_at >= NOW + timedelta(minutes=1)
+
+
+def test_a_run_that_becomes_the_last_look_is_a_change(tmp_path: Path) -> None:
+    made, store = Journals(Home(tmp_path)), RunStore(Home(tmp_path))
+    idle = CycleEnded({"outcome": "no_task", "reason": "issue #3 is claimed"})
+    run = made.add(NOW, [*started("r", None, "o/r"), idle]).name
+    store.refresh()
+    keep_look(Home(tmp_path), run)
+    assert store.refresh()
+    assert (store.runs, [look.id for look in store.looks]) == ([], [run])
+    assert not store.refresh()
 
 
 def test_a_task_with_its_pull_request_waits_no_longer(tmp_path: Path) -> None:

@@ -313,7 +313,13 @@ async def test_an_answer_that_cannot_begin_says_why(scene: DashboardScene) -> No
     assert none.status_code == 409
     assert "your answer is kept" in none.text
     assert "status 2" in none.text
+    assert "status 2: no model is named" in none.text, "what the run said last"
     assert "The run with your answer to issue-1 ended with status 2" in (await scene.get("/")).text
+    (log,) = (scene.home.cache / "answers").iterdir()
+    assert log.stat().st_mode & 0o777 == 0o600
+    typed = scene.dashboard.actions.answer_command("o/r", "issue-1", "-x")
+    assert typed == ["pullwright", "run", "--repo=o/r", "--task=issue-1", "--answer=-x"]
+    assert scene.dashboard.actions.answer_command("o/r", "issue-1") == typed[:-1]
 
 
 async def test_an_answer_is_kept_before_a_run_begins_and_shown_until_one_goes_on(
