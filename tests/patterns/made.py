@@ -118,7 +118,7 @@ MADE: dict[tuple[str, str], Examples] = {
     ): lambda: [r"(?<![\w./-])(?:\./)?run/tests\.sh(?![\w/-]|\.\w)"],
     ("bot.worker.candidates", "form"): lambda: [r"(?:review|line|comment)-[0-9]{1,20}", r"[0-9a-f]{40,64}"],
     ("engine.contracts.plan_json", "f'[^{kind}\\\\\\\\]*+(?>(?:\\\\\\\\.[^{kind}\\\\\\\\]*+)*)'"): _kept,
-    ("engine.contracts.written_calls", "f'(?>(?:\\\\s{{1,99}}|{marks})*)'"): _kept,
+    ("engine.contracts.written_calls", "f'(?>(?:\\\\s{{1,99}}|{marks}|{_BETWEEN})*)'"): _kept,
     ("engine.environments.patterns", "expression"): _ignore_rules,
     ("engine.models.catalog", "row.pattern"): lambda: [row.pattern for row in catalog.KNOWN],
     ("engine.models.failures", "rule.words"): lambda: _any_case(

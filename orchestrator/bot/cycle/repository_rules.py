@@ -30,6 +30,8 @@ _NAMES = (
     "ai_policy.md",
     "ai-policy.md",
 )
+_ABOUT_AI = _NAMES[-2:]
+_SUBJECT = "AI policy"
 _DCO_FILES = frozenset({"dco", "dco.txt", ".github/dco.yml"})
 
 
@@ -61,7 +63,8 @@ _ANY_MACHINE = re.compile(
     rf"(?<![A-Za-z0-9])(?:{_MACHINE}|artificial intelligence|gen-?AI|[a-z]*GPT(?:-?\d\w*)?|OpenAI|Anthropic|Gemini|Codex|Cursor|Windsurf|Devin|DeepSeek|Llama|Mistral|Qwen|Grok"
     r"|language[- ]models?|neural net(?:work)?s?|machine learning|machines?|synthetic|generative|agentic|agents?[- ](?:written|made|generated|authored|created)"
     r"|(?:code|coding|programming) assistants?|chat ?bots?|non-?humans?"
-    r"|(?:authored|made|written|created|produced|work) (?:only |entirely |solely )?(?:by|of) (?:an? )?(?:real |actual )?(?:humans?|persons?|people)|human[- ](?:written|made|authored|created)"
+    r"|(?:authored|made|written|created|produced|work) (?:only |entirely |solely )?(?:by|of) (?:an? )?(?:real |actual )?(?:humans?|persons?|people)|human[- ](?:written|made|authored|created|thoughts?|minds?|hands?|brains?|authors?|beings?)"
+    r"|models? (?:that (?:was|were) )?trained|agents need not|no agents"
     r"|automatic(?:ally)? (?:generated|written)|auto-?generated|vibe[- ]?cod\w+|slop|(?:ro)?bots?"
     r"|(?:automated|autonomous) (?:agents?|tools?|contributions?|pull requests?|PRs?|changes|patches)|(?:code|text) generators?"
     r"|KI|IA|intelligence artificielle|inteligencia artificial|ИИ)(?![A-Za-z0-9])|人工智能|人工知能|大模型|生成AI",
@@ -71,7 +74,9 @@ _ANY_REFUSAL = re.compile(
     r"\b(?:no|not|never|nothing|none|nobody|thrown?|trash\w*|discard\w*|cannot|nor|neither|without|avoid|refrain|against|only|ban(?:s|ned)?|forbid\w*|prohibit\w*|reject\w*"
     r"|refus\w+|declin\w+|disallow\w*|clos(?:e|es|ed)|unwelcome|unacceptable|inadmissible|free of|zero|strictly|must|human\w*"
     r"|hand-?written|people|disqualif\w+|delet\w+|block\w*|discourag\w+|off-limits|keep\b.{0,20}\bout|stays? (?:out|away)|spam|instead|yourself|free|unwanted|expect\w*|no-go"
-    r"|nicht|kein\w*|verboten|interdit\w*|pas|prohibid\w*|prohibi\w*|запрещ\w*|не)\b|n['\u2019]t\b|不|禁止|勿",
+    r"|bin|ignor\w+|bannable|lock\w*|by hand|own work|have to|has to|leave|need not|confirm\w*|suspect\w*|tainted"
+    r"|abgelehnt|ablehn\w*|untersagt\w*|unerw\u00fcnscht|refus\u00e9\w*|rechaz\w+|vietat\w*|proibid\w*|ne\s+sont"
+    r"|nicht|kein\w*|verboten|interdit\w*|pas|prohibid\w*|prohibi\w*|запрещ\w*|не)\b|n['\u2019]t\b|不|禁止|勿|ません|ない|않|금지",
     re.IGNORECASE,
 )
 _MADE = re.compile(
@@ -84,15 +89,23 @@ _MADE = re.compile(
 _ENDS = re.compile(r"[.!?;][\"')\]*_`]*$")
 _ITEM = re.compile(r"[-*+>]\s|\d+[.)]\s")
 _MOST_HEADING = 100
+_LEAST_STATEMENT = 20
 _CONDITIONS = re.compile(
     r"\b(?:unless|without|except|undisclosed|unreviewed|untested|low[- ]quality|purely|blindly|if you|that you (?:do|have) not|not understand|disclos)",
     re.IGNORECASE,
 )
 """Words that turn such a sentence into a mere condition."""
 _SIGN_OFF = re.compile(
-    r"signed-off-by|developer certificate of origin|\bcommit\s+(?:-s|--signoff)\b", re.IGNORECASE
+    r"signed[- ]off\b|developer certificate of origin|developercertificate\.org|\bcommit\s+(?:-a?s[am]{0,2}|--signoff)\b"
+    r"|\bsign off (?:on )?(?:all |every |each |your |the )?commits?\b",
+    re.IGNORECASE,
 )
-_ASSISTED = re.compile(r"\bAssisted-by:", re.IGNORECASE)
+_NO_SIGN_OFF = re.compile(
+    r"(?:\b(?:not|no longer|never)|n['\u2019]t) (?:be )?(?:required|needed|necessary|need|require|use|add|ask|have)\b|\bno (?:need|signed-off|DCO|developer)\b|\boptional\b",
+    re.IGNORECASE,
+)
+"""Words of a sentence that asks for no sign-off, or wants none of a machine."""
+_ASSISTED = re.compile(r"\bAssisted-by\b", re.IGNORECASE)
 _CO_AUTHORED = re.compile(r"\bCo-authored-by\b", re.IGNORECASE)
 _NOT = re.compile(r"\b(?:no|not|don't|never|without|remove|drop|omit|forbid|reject)\b", re.IGNORECASE)
 
@@ -113,6 +126,8 @@ class Statement(NamedTuple):
     @property
     def is_likely(self) -> bool:
         """Whether it counts as a refusal where no model can tell: by its words or its file it is about contributions."""
+        if not _may_refuse(self.sentence):
+            return False
         return _CONTRIBUTED.search(self.sentence) is not None or _is_guide(self.path)
 
 
@@ -192,15 +207,14 @@ def read_etiquette(paths: Iterable[str], texts: Mapping[str, str]) -> Etiquette:
     return Etiquette(
         forbids=next((str(one) for one, is_clear in found if is_clear), None),
         doubtful=tuple(sorted(doubtful, key=_is_unlikely)),
-        sign_off=_SIGN_OFF.search(everything) is not None
-        or any(path.lower() in _DCO_FILES for path in paths),
+        sign_off=_wants_sign_off(everything, has_robot=any(path.lower() in _DCO_FILES for path in paths)),
         trailer=_trailer(everything),
     )
 
 
-def _is_unlikely(one: Statement) -> tuple[bool, bool]:
-    """Return what sorts the sentences by how likely they speak of contributions: by their words, then by their file."""
-    return _CONTRIBUTED.search(one.sentence) is None, not _is_guide(one.path)
+def _is_unlikely(one: Statement) -> tuple[bool, bool, bool]:
+    """Return what sorts the sentences by how likely they refuse contributions: by their words, then by their file."""
+    return not _may_refuse(one.sentence), _CONTRIBUTED.search(one.sentence) is None, not _is_guide(one.path)
 
 
 def _is_guide(path: str) -> bool:
@@ -210,20 +224,34 @@ def _is_guide(path: str) -> bool:
 def _statements(texts: Mapping[str, str]) -> Iterator[tuple[Statement, bool]]:
     """Yield the sentences that may refuse what machines made, and whether each does so clearly.
 
-    One that lacks a word of the two kinds is read with the heading, or the line with a colon, that it stands below.
+    One that lacks a word of the two kinds is read with the heading, or the line with a colon, that it stands below, in a
+    file about AI with this subject. In a guide, one about what a machine contributes is told even without a word that
+    refuses: every list of such words misses some, and a model is asked.
     """
     for path, text in texts.items():
-        heading = ""
+        subject = _SUBJECT if path.lower().rpartition("/")[2] in _ABOUT_AI else ""
+        heading = subject
         for own in _sentences(text):
             sentence = own
             if not _may_refuse(own):
                 below = "" if own.startswith("#") else heading
                 if len(own) <= _MOST_HEADING and not (_ENDS.search(own) or _ITEM.match(own)):
                     heading = own.strip("#*_=-~: ")
+                    if subject and not _ANY_MACHINE.search(heading):
+                        heading = f"{subject}, {heading}"
                 sentence = f"{below}: {own}" if below else own
                 if not (_is_guide(path) or _CONTRIBUTED.search(sentence)):
                     continue
-            if _may_refuse(sentence):
+            if not _may_refuse(sentence):
+                is_heading = own.startswith("#") or len(own) < _LEAST_STATEMENT
+                if (
+                    _is_guide(path)
+                    and not is_heading
+                    and _ANY_MACHINE.search(own)
+                    and _CONTRIBUTED.search(own)
+                ):
+                    yield Statement(path, own), False
+            else:
                 is_clear = _is_guide(path) and _MADE.search(sentence) and not _CONDITIONS.search(sentence)
                 yield Statement(path, sentence), bool(is_clear) and any(ban.search(sentence) for ban in _BANS)
 
@@ -240,6 +268,17 @@ def _sentences(text: str) -> Iterator[str]:
 
 def _may_refuse(sentence: str) -> bool:
     return _ANY_MACHINE.search(sentence) is not None and _ANY_REFUSAL.search(sentence) is not None
+
+
+def _wants_sign_off(text: str, *, has_robot: bool) -> bool:
+    """Return whether commits of this program need a sign-off.
+
+    A project may ask people for it and forbid it to machines, as the Linux kernel does; then a person signs off.
+    """
+    about = [flat for flat in _sentences(text) if _SIGN_OFF.search(flat)]
+    if any(_ANY_MACHINE.search(one) and _NOT.search(one) for one in about):
+        return False
+    return has_robot or any(not _NO_SIGN_OFF.search(one) for one in about)
 
 
 def _trailer(text: str) -> Trailer:

@@ -220,18 +220,65 @@ class _Item:
 
 _TITLE = re.compile(r"(?P<marks>#{1,6})[ \t]+(?P<title>\S[^\n]*)")
 _NO_TASKS = re.compile(
-    r"(?:already )?(?:done|completed?|finished|closed|shipped|released|resolved|fixed|archived?|rejected|declined|cancell?ed"
-    r"|abandoned|obsolete|won['\u2019]?t ?(?:do|fix)|will not do|not planned|out of scope|non-?goals?|not doing)",
+    r"(?:already |recently |things )?(?:done|completed?|finished|closed|shipped|released|resolved|fixed|archived?|rejected|declined"
+    r"|cancell?ed|abandoned|obsolete|won['\u2019]?t ?(?:do|fix)|will not (?:do|be done)|not planned|out of scope|non-?goals?|not doing|dropped|superseded)"
+    r"(?: (?:tasks?|items?|work|ideas?|features?|issues|bugs|requests|things|list))?"
+    r"(?: (?:in|since|for) v?[\w.-]{1,20}(?: [\w.-]{1,20})?| ?[(\[][^()\[\]]{0,60}[)\]])?",
     re.IGNORECASE,
 )
 """Titles whose items nobody asks for, or nobody any more."""
-_AROUND_TITLE = " \t#*_`:.!\u2705\u2714\ufe0f\u274c"
-_STRUCK = re.compile(r"~~(?:[^~]|~(?!~))+~~[.!]?")
+_AROUND_TITLE = " \t#*_`:.!\u2705\u2714\u2713\u2611\ufe0f\u274c"
+_LABEL = re.compile(r"(?:(\*\*|__)[^*_\n]{1,80}(?:\*\*|__):?|[^\n:]{1,80}:)\s*")
+"""A line that is a title without being a heading: bold, or with a colon at its end."""
+_UNDERLINE = re.compile(r"(?:=+|-{2,})[ \t]*")
+_OVER = r"(?:already )?(?:done|completed|finished|fixed|implemented|merged|shipped|released|obsolete|won['\u2019]?t (?:do|fix)|wontfix|rejected|declined|dropped|superseded|duplicate|no longer needed)"
+_STRUCK = re.compile(
+    rf"(?:~~(?:[^~]|~(?!~))+~~|<(?P<tag>del|s|strike)>[^<]+</(?P=tag)>)(?:[.!]|[ \t]*\([^()]*\)[.!]?|[ \t]*[-\u2013\u2014:][ \t]*{_OVER}\b[^\n]*)?",
+    re.IGNORECASE,
+)
 _MARKED_DONE = re.compile(
-    r"(?:\u2705|\u2714|\[done\]|\(done\)|done:)[^\n]*|[^\n]*(?:\u2705|\u2714\ufe0f?|\[done\]|\(done\)|\u2013 done|- done)",
+    rf"(?:[\u2705\u2714\u2713\u2611\u274c]|\[{_OVER}\]|\({_OVER}\)|{_OVER}: )[^\n]*"
+    rf"|[^\n]*(?:[\u2705\u2714\u2713\u2611\u274c]\ufe0f?|\[{_OVER}\]|\({_OVER}\b[^()\n]{{0,60}}\)|\u2013 done|\u2014 done|- done)[.!]?",
     re.IGNORECASE,
 )
 _LIST_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
+
+
+@dataclass(slots=True)
+class _Over:
+    """Whether titles that are no headings of `#` say that the items below them are over.
+
+    These are underlined headings, lines in bold or with a colon at their end, and items without a box. They are no part
+    of an item's place, so that a file's tasks keep their keys.
+    """
+
+    _underlined: bool = False
+    _label: bool = False
+    _indent: int | None = None
+
+    def read(self, line: str, following: str, *, is_heading: bool) -> None:
+        """Read a line outside of code, given the next one."""
+        if not line.strip():
+            return
+        if self._indent is not None and _indent(line) <= self._indent:
+            self._indent = None
+        title = line.strip(_AROUND_TITLE)
+        if is_heading:
+            self._underlined = self._label = False
+        elif _ITEM.match(line):
+            return
+        elif item := _LIST_ITEM.match(line):
+            if self._indent is None and _NO_TASKS.fullmatch(line[item.end() :].strip(_AROUND_TITLE)):
+                self._indent = _indent(line)
+        elif _indent(line) == 0 and not _UNDERLINE.fullmatch(line):
+            is_underlined = _UNDERLINE.fullmatch(following) is not None
+            if is_underlined:
+                self._underlined = _NO_TASKS.fullmatch(title) is not None
+            self._label = bool(not is_underlined and _LABEL.fullmatch(line) and _NO_TASKS.fullmatch(title))
+
+    def holds_for(self, item: str) -> bool:
+        """Return whether the item on this line is over."""
+        return self._underlined or self._label or (self._indent is not None and _indent(item) > self._indent)
 
 
 def _items(text: str) -> Iterator[_Item]:
@@ -241,6 +288,7 @@ def _items(text: str) -> Iterator[_Item]:
         before, fence = fence, fence_after(line.lstrip(), fence)
         plain.append(not (before or fence))
     headings: list[tuple[int, str]] = []
+    over = _Over()
     at = 0
     while at < len(lines):
         line, is_plain = lines[at], plain[at]
@@ -252,6 +300,7 @@ def _items(text: str) -> Iterator[_Item]:
             headings = [one for one in headings if one[0] < depth] + [
                 (depth, title["title"].strip(_AROUND_TITLE))
             ]
+        over.read(line, lines[at] if at < len(lines) else "", is_heading=bool(title))
         if (item := _ITEM.match(line)) is None:
             continue
         words, start = [item["text"].strip()], at
@@ -266,7 +315,7 @@ def _items(text: str) -> Iterator[_Item]:
                 words.append(lines[at].strip())
             at += 1
         whole = " ".join(words)
-        is_over = any(_NO_TASKS.fullmatch(one) for _, one in headings)
+        is_over = over.holds_for(line) or any(_NO_TASKS.fullmatch(one) for _, one in headings)
         is_open = item["mark"] == " " and not (
             is_over or _STRUCK.fullmatch(whole) or _MARKED_DONE.fullmatch(whole)
         )
@@ -312,13 +361,18 @@ def listed_in(body: str, address: str) -> tuple[str, ...]:
     return tuple(found)[:_MOST_LISTED]
 
 
+_LONG_LINE = 60
+"""The next line of so long a one goes on with it, also if it begins with a capital letter."""
+
+
 def _is_words(line: str, is_plain: bool) -> bool:  # noqa: FBT001  two facts of a line
     return is_plain and bool(line.strip()) and not _LIST_ITEM.match(line) and not _TITLE.match(line)
 
 
 def _is_wrapped(before: str, line: str) -> bool:
     """Return whether a line goes on with the sentence of the line before it, which was too long for one line."""
-    return not before.endswith((".", "!", "?", ":")) and not line.strip()[0].isupper()
+    is_long = len(before) >= _LONG_LINE
+    return not before.endswith((".", "!", "?", ":")) and (is_long or not line.strip()[0].isupper())
 
 
 def _continues(line: str, is_plain: bool, item: str, *, is_paragraph: bool) -> bool:  # noqa: FBT001

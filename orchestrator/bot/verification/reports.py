@@ -152,34 +152,56 @@ def _contradiction(
     return ""
 
 
-# What runners print at their end. A group is a number of tests that ran, or empty for one package; a pattern without a
-# group matches a line that says that none did.
+# What runners print at their end. A group is a number of tests that ran, or empty for one package; `left_out` is the
+# number of those that were only counted. A pattern without a group matches a line that says that none ran.
 _COUNTS = (
     re.compile(r"^Ran ([0-9]{1,9}) tests? in "),  # unittest, luaunit
+    re.compile(r"^(?:OK|FAILED) \((?:[a-z ]{1,30}=[0-9]{1,9}, ){0,4}skipped=(?P<left_out>[0-9]{1,9})"),
     re.compile(r"^(?:NO TESTS RAN$|no tests ran in |=+ no tests ran)"),
+    re.compile(r"^(?:=+ )?(?:[0-9]{1,9} (?:skipped|deselected|xfailed|warnings?)(?:, )?){1,4} in [0-9.]"),
     re.compile(r"^(?:=+ )?(?:[0-9]{1,9} failed, )?([0-9]{1,9}) passed\b"),  # pytest
     re.compile(r"^(?:=+ )?([0-9]{1,9}) failed\b.* in [0-9.]"),
     re.compile(r"^(?:ok|FAIL)\s+\S+\s+(?:[0-9.]+s|\(cached\))()(?:\s+coverage: |$)"),  # go: a package
     re.compile(r"^(?:\?\s+\S+\s+\[no test files\]|ok\s+\S+\s[^\[]*\[no tests to run\])"),
     re.compile(r"^running ([0-9]{1,9}) tests?$"),  # cargo
+    re.compile(r"^test result: \w{1,9}\. .{1,60}; (?P<left_out>[0-9]{1,9}) ignored;"),
     re.compile(r"^\s*Summary \[.{1,20}\] ([0-9]{1,9}) tests? run"),  # nextest
     re.compile(r"^\s+([0-9]{1,9}) (?:passing|failing)\b"),  # mocha, Cypress
-    re.compile(r"^Tests:\s.*\b([0-9]{1,9}) total"),  # jest
+    re.compile(  # jest
+        r"^Tests:\s+(?:[0-9]{1,9} failed, )?(?:(?P<left_out>[0-9]{1,9}) (?:skipped|todo), )?(?:[^,]{1,30}, ){0,3}([0-9]{1,9}) total"
+    ),
     re.compile(r"^(?:No tests? found, exiting|No test files found)"),  # jest, vitest
-    re.compile(r"^\s*Tests\s+[0-9]{1,9} [^(]*\(([0-9]{1,9})\)$"),  # vitest
+    re.compile(  # vitest
+        r"^\s*Tests\s+(?:[0-9]{1,9} (?:failed|passed) \| ){0,2}(?:(?P<left_out>[0-9]{1,9}) (?:skipped|todo)[^(]{0,40}|[0-9]{1,9} [^(]{1,60})\(([0-9]{1,9})\)$"
+    ),
     re.compile(r"^(?:#|\u2139) tests ([0-9]{1,9})$"),  # node, tape
+    re.compile(r"^(?:#|\u2139) (?:skipped|todo) (?P<left_out>[0-9]{1,9})$"),
     re.compile(r"^1\.\.([0-9]{1,9})(?:\s*#.*)?$"),  # TAP: bats, prove -v, tap
+    re.compile(r"(?i)^ok [0-9]{1,9}\b[^#]{0,250}#\s?skip\w{0,4}\b(?P<left_out>)"),
     re.compile(r"^\s*([0-9]{1,9}) tests? (?:passed|failed)$"),  # ava
     re.compile(r"^Files=[0-9]{1,9}, Tests=([0-9]{1,9}),"),  # prove
     re.compile(r"^Result: NOTESTS"),
     re.compile(
-        r"^(?:[0-9]{1,9} (?:doctests?|properties|property), )?([0-9]{1,9}) tests?, [0-9]{1,9} (?:failures?|assertions)"
-    ),  # mix, bats
+        r"^(?:[0-9]{1,9} (?:doctests?|properties|property), )?([0-9]{1,9}) tests?, (?:[0-9]{1,9}|no) (?:failures?|assertions)"
+        r"(?:.{0,40}?\b(?P<left_out>[0-9]{1,9}) skip)?"
+    ),  # mix, bats, rebar3, Gleam
+    re.compile(r"^Ran ([0-9]{1,9}) tests containing "),  # Clojure
+    re.compile(r"^([0-9]{1,9}) success(?:es)? / ([0-9]{1,9}) failures? / "),  # busted
+    re.compile(r"^# TOTAL: {1,9}([0-9]{1,9})$"),  # Automake
+    re.compile(r"^# SKIP: {1,9}(?P<left_out>[0-9]{1,9})$"),
+    re.compile(r"^(?:Passed|Failed): {1,9}([0-9]{1,9})$"),  # elm-test
+    re.compile(r"^ {1,9}([0-9]{1,9}) (?:passed|failed|flaky)(?: \([0-9.]{1,9}m?s\))?$"),  # Playwright
     re.compile(r"^There are no tests to run"),
-    re.compile(r"^([0-9]{1,9}) runs?, [0-9]{1,9} assertions"),  # minitest
-    re.compile(r"^([0-9]{1,9}) examples?, [0-9]{1,9} failures?"),  # RSpec, hspec
+    re.compile(
+        r"^([0-9]{1,9}) runs?, [0-9]{1,9} assertions(?:.{0,60}?\b(?P<left_out>[0-9]{1,9}) skips)?"
+    ),  # minitest
+    re.compile(  # RSpec, hspec, Crystal
+        r"^([0-9]{1,9}) examples?, [0-9]{1,9} failures?(?:, [0-9]{1,9} errors)?(?:, (?P<left_out>[0-9]{1,9}) pending)?"
+    ),
     re.compile(r"^OK(?:, but .{1,60})? \(([0-9]{1,9}) tests?, "),  # PHPUnit
-    re.compile(r"^Tests: ([0-9]{1,9}), Assertions: "),
+    re.compile(
+        r"^Tests: ([0-9]{1,9}), Assertions: [0-9]{1,9}(?:.{0,60}?\bSkipped: (?P<left_out>[0-9]{1,9}))?"
+    ),
     re.compile(r"^No tests executed!"),
     re.compile(
         r"^\s*Tests:\s+(?:[0-9]{1,9} (?:failed|skipped|todo|risky|incomplete), )*([0-9]{1,9}) passed \("
@@ -188,13 +210,18 @@ _COUNTS = (
     re.compile(r"^(?:No tests were found!!!|No tests defined\.)"),  # ctest, Meson
     re.compile(r"^(?:Ok|Fail|Unexpected Pass):\s+([0-9]{1,9})$"),  # Meson
     re.compile(
-        r"^(?:\[\w{1,9}\] )?Tests run: ([0-9]{1,9}), Failures: [0-9]{1,9}, Errors: [0-9]{1,9}, Skipped: [0-9]{1,9}$"
+        r"^(?:\[\w{1,9}\] )?Tests run: ([0-9]{1,9}), Failures: [0-9]{1,9}, Errors: [0-9]{1,9}, Skipped: (?P<left_out>[0-9]{1,9})$"
     ),
     re.compile(r"^(?:(?:\[\w{1,9}\] )?No tests to run\.|> Task :\S{1,200} NO-SOURCE$)"),  # Maven, Gradle
     re.compile(r"^\s*Total tests: ([0-9]{1,9})$"),  # .NET
-    re.compile(r"^(?:Passed|Failed)!\s+- .*\bTotal:\s+([0-9]{1,9}),"),
+    re.compile(r"^\s{1,9}Skipped: (?P<left_out>[0-9]{1,9})$"),
+    re.compile(
+        r"^(?:Passed|Failed|Skipped)!\s+- .*\bSkipped:\s+(?P<left_out>[0-9]{1,9}), Total:\s+([0-9]{1,9}),"
+    ),
     re.compile(r"^(?:No test is available in |No test matches )"),
-    re.compile(r"^\s*Executed ([0-9]{1,9}) tests?, with "),  # Swift
+    re.compile(
+        r"^\s*Executed ([0-9]{1,9}) tests?, with (?:(?P<left_out>[0-9]{1,9}) tests? skipped)?"
+    ),  # Swift
     re.compile(r"^.{0,4}Test run with ([0-9]{1,9}) tests?"),
     re.compile(r"^All ([0-9]{1,9}) tests? passed"),  # Zig, tasty
     re.compile(r"^Build Summary: \S{1,20} steps succeeded; ([0-9]{1,9})/"),  # zig build
@@ -222,9 +249,13 @@ def printed_count(output: str) -> int | None:
         text = _COLOUR.sub("", line[:_MAX_LINE_CHARS]).rstrip()
         for pattern in _COUNTS:
             if match := pattern.match(text):
-                found.append(sum(1 if one == "" else int(one or 0) for one in match.groups()))
+                without = pattern.groupindex.get("left_out")
+                found += [
+                    (1 if one == "" else int(one or 0)) * (-1 if place == without else 1)
+                    for place, one in enumerate(match.groups(), 1)
+                ] or [0]
                 break
-    return sum(found) if found else None
+    return max(sum(found), 0) if found else None
 
 
 def read_report(data: bytes, *, root: str = "") -> tuple[CaseResult, ...]:

@@ -488,14 +488,8 @@ def _node(files: _Files) -> Iterator[SuggestedCommand]:
         setup = "yarn install --immutable"
     if not (needed or found or package.get("workspaces")):
         setup = ""
-    scripts = {
-        name: text.strip()
-        for name, text in _table(package, "scripts").items()
-        if isinstance(text, str) and text.strip() and len(text) <= _MOST_SCRIPT_CHARS and _NO_TEST not in text
-    }
-    found_script = next(
-        (name for name in _TEST_SCRIPTS if name in scripts and not _watches(scripts[name])), ""
-    )
+    scripts = _scripts(package)
+    found_script = next((name for name in _TEST_SCRIPTS if _runs_tests(name, scripts)), "")
     if found_script:
         command, report = _script_call(manager, found_script, scripts[found_script])
         confidence = Confidence.NAMED if found_script == "test" else Confidence.LIKELY
@@ -510,9 +504,18 @@ def _node(files: _Files) -> Iterator[SuggestedCommand]:
         options, report = _NODE_REPORTS[runner]
         command = f"{_EXEC_PREFIXES[manager]} {runner}{' run' if runner == 'vitest' else ''} {options}"
         yield SuggestedCommand(command, f"{runner} in package.json", Confidence.LIKELY, setup, report)
-    elif files.tests_in(("js", "mjs", "cjs")) and "test" not in scripts:
+    elif files.tests_in(("js", "mjs", "cjs")) and _NO_TEST in scripts.get("test", _NO_TEST):
         options, report = _NODE_REPORTS["node"]
         yield SuggestedCommand(f"node --test {options}", "test files", Confidence.GUESS, setup, report)
+
+
+def _scripts(package: dict[str, Any]) -> dict[str, str]:
+    """Return the scripts of a package; those that are not short texts are left out."""
+    return {
+        name: text.strip()
+        for name, text in _table(package, "scripts").items()
+        if isinstance(text, str) and text.strip() and len(text) <= _MOST_SCRIPT_CHARS
+    }
 
 
 _TEST_SCRIPTS = ("test", "test:ci", "test:run", "test:once", "ci:test", "test:unit", "tests", "unit")
@@ -528,7 +531,17 @@ _WATCH_WORDS = {
     "nodemon",
     "chokidar",
 }
-_WATCH_CALLS = {("vitest", "watch"), ("vitest", "dev"), ("karma", "start"), ("ng", "test")}
+_WATCH_CALLS = {
+    *(
+        ("vitest", "watch"),
+        ("vitest", "dev"),
+        ("karma", "start"),
+        ("ng", "test"),
+        ("cypress", "open"),
+        ("tsx", "watch"),
+    ),
+    *(("gulp", "watch"), ("ember", "server"), ("testem", "dev"), ("ptw", "."), ("cargo", "watch")),
+}
 _ENDS_BY_ITSELF = {
     "--watch=false",
     "--no-watch",
@@ -537,6 +550,55 @@ _ENDS_BY_ITSELF = {
     "--run",
     "--no-watchAll",
 }
+
+
+_NO_TEST_PROGRAMS = {
+    *("echo", "exit", "true", ":"),
+    *(
+        "eslint",
+        "prettier",
+        "tsc",
+        "tslint",
+        "stylelint",
+        "standard",
+        "semistandard",
+        "xo",
+        "biome",
+        "oxlint",
+        "publint",
+        "knip",
+    ),
+}
+"""Programs that only print, end, or check the text of the code."""
+
+
+def _runs_nothing(script: str) -> bool:
+    """Return whether each program of a script runs no test."""
+    parts = [part.split() for part in re.split(r"&&|;", script)]
+    programs = [next((word for word in words if word != "npx"), "") for words in parts]
+    return all(program in _NO_TEST_PROGRAMS for program in programs)
+
+
+_SCRIPT_CALLERS = {"npm", "pnpm", "yarn", "bun", "run-s", "run-p", "npm-run-all"}
+_MOST_SCRIPTS_DEEP = 5
+
+
+def _runs_tests(name: str, scripts: dict[str, str]) -> bool:
+    """Return whether a script may run tests and ends by itself, also by the scripts that it calls."""
+    text = scripts.get(name, "")
+    if not text or _NO_TEST in text or _runs_nothing(text):
+        return False
+    return not _waits(name, scripts)
+
+
+def _waits(name: str, scripts: dict[str, str], depth: int = 0) -> bool:
+    """Return whether a script, or one that it calls, does not end by itself."""
+    text = scripts[name]
+    words = set(re.split(r"[\s;&|'\"]+", text))
+    called = words & scripts.keys() - {name} if words & _SCRIPT_CALLERS else set()
+    return _watches(text) or (
+        depth < _MOST_SCRIPTS_DEEP and any(_waits(one, scripts, depth + 1) for one in called)
+    )
 
 
 def _watches(script: str) -> bool:
@@ -551,7 +613,7 @@ def _workspaces_call(files: _Files, package: dict[str, Any], manager: str) -> st
     """Return the command that runs the script `test` of every workspace; empty if there are none."""
     has_workspaces = bool(package.get("workspaces")) or bool(files.has("pnpm-workspace.yaml"))
     inner = (path for path in files.paths if path.endswith("/package.json") and path.count("/") <= 3)  # noqa: PLR2004
-    tested = (isinstance(_table(files.json(path), "scripts").get("test"), str) for path in inner)
+    tested = (_runs_tests("test", _scripts(files.json(path))) for path in inner)
     if not has_workspaces or not any(itertools.islice(tested, _MOST_TESTS_READ * 5)):
         return ""
     return {
@@ -700,6 +762,11 @@ def _c(files: _Files) -> Iterator[SuggestedCommand]:
         )
 
 
+_DOTNET_TESTS = re.compile(
+    r"Microsoft\.NET\.Test\.Sdk|\"(?:xunit(?:\.v3)?|NUnit|MSTest(?:\.Sdk)?(?:/[\d.]+)?|TUnit)\""
+)
+
+
 def _compiled(files: _Files) -> Iterator[SuggestedCommand]:
     """Suggest the one way in which tests are run for Elixir, .NET, Swift and Zig."""
     if files.has("mix.exs"):
@@ -707,7 +774,7 @@ def _compiled(files: _Files) -> Iterator[SuggestedCommand]:
         setup = f"{mix} local.hex --force --if-missing && {mix} deps.get && MIX_ENV=test {mix} compile"
         yield SuggestedCommand(f"{mix} test", "mix.exs", Confidence.NAMED, setup)
     projects = [path for path in files.paths if path.endswith((".csproj", ".fsproj", ".vbproj"))]
-    if tested := next((path for path in projects if "Microsoft.NET.Test.Sdk" in files.text(path)), ""):
+    if tested := next((path for path in projects if _DOTNET_TESTS.search(files.text(path))), ""):
         dotnet = 'DOTNET_CLI_HOME="$PWD/.dotnet-home" NUGET_PACKAGES="$PWD/.nuget" dotnet'
         where = (
             ""
@@ -725,15 +792,63 @@ def _compiled(files: _Files) -> Iterator[SuggestedCommand]:
         yield SuggestedCommand(zig, "build.zig", Confidence.NAMED)
 
 
+_ONE_WAY = (  # files of the project, where its tests are and how they end, the command, its set-up
+    (("Makefile.PL", "Build.PL", "cpanfile", "dist.ini"), "t/", ".t", "prove -l -r t", ""),
+    ((".busted", "*.rockspec"), "spec/", "_spec.lua", "busted", ""),
+    (("Project.toml",), "test/", "runtests.jl", "julia --project=. -e 'using Pkg; Pkg.test()'", "julia --project=. -e 'using Pkg; Pkg.instantiate()'"),
+    (("dune-project",), "", "/dune", "dune test --force", "dune build"),
+    (("build.sbt",), "src/test/", ".scala", "sbt test", "sbt Test/compile"),
+    (("project.clj",), "test/", ".clj", "lein test", "lein deps"),
+    (("shard.yml",), "spec/", "_spec.cr", "crystal spec", "shards install"),
+    (("rebar.config",), "test/", "_SUITE.erl", "rebar3 ct", "rebar3 compile"),
+    (("rebar.config",), "test/", "_tests.erl", "rebar3 eunit", "rebar3 compile"),
+    (("gleam.toml",), "test/", ".gleam", "gleam test", "gleam build"),
+    (("elm.json",), "tests/", ".elm", "npx --no elm-test", "npm install --no-audit --no-fund"),
+    (("*.nimble",), "tests/t", ".nim", "nimble test", "nimble install -y --depsOnly"),
+    (("configure.ac",), "", "Makefile.am", "make check", "autoreconf -i && ./configure && make"),
+)  # fmt: skip
+"""Languages whose tests are run in one way."""
+
+
+def _in_one_way(files: _Files) -> Iterator[SuggestedCommand]:
+    tops = [path for path in files.paths if "/" not in path]
+    for names, start, end, run, setup_command in _ONE_WAY:
+        own = (
+            path
+            for path in tops
+            if path in names or any(one[0] == "*" and path.endswith(one[1:]) for one in names)
+        )
+        found = next(own, "")
+        if found and any(path.endswith(end) and f"/{start}" in f"/{path}" for path in files.paths):
+            yield SuggestedCommand(run, found, Confidence.NAMED, setup_command)
+
+
+def _dart(files: _Files) -> Iterator[SuggestedCommand]:
+    """Suggest the tests of Dart, or of Flutter if the package needs it."""
+    tests = (path.startswith("test/") and path.endswith("_test.dart") for path in files.paths)
+    if not files.has("pubspec.yaml") or not any(tests):
+        return
+    program = (
+        "flutter" if re.search(r"^\s{1,9}sdk: flutter", files.text("pubspec.yaml"), re.MULTILINE) else "dart"
+    )
+    cache = 'PUB_CACHE="$PWD/.pub-cache" '
+    yield SuggestedCommand(
+        f"{cache}{program} test", "pubspec.yaml", Confidence.NAMED, f"{cache}{program} pub get"
+    )
+
+
 def _scripted(files: _Files) -> Iterator[SuggestedCommand]:
     """Suggest the one way in which tests are run for Deno, Haskell, R and the shell."""
     if path := files.has("deno.json", "deno.jsonc"):
         deno = 'DENO_DIR="$PWD/.deno" deno'
-        has_task = '"test"' in files.text(path)
+        task = _table(files.json(path), "tasks").get("test")
+        has_task = isinstance(task, str | dict) and not _watches(json.dumps(task).replace('"', " "))
         run = f"{deno} task test" if has_task else f"{deno} test -A --junit-path={_REPORT_XML}"
         yield SuggestedCommand(
             run, path, Confidence.NAMED, f"{deno} install", "" if has_task else _REPORT_XML
         )
+    yield from _in_one_way(files)
+    yield from _dart(files)
     suite = re.compile(r"^test-suite\b|^tests:", re.MULTILINE)
     cabal = [path for path in files.paths if "/" not in path and path.endswith(".cabal")]
     if any(suite.search(files.text(path)) for path in ("package.yaml", *cabal)):
@@ -758,15 +873,24 @@ def _scripted(files: _Files) -> Iterator[SuggestedCommand]:
 
 
 def _make(files: _Files) -> Iterator[SuggestedCommand]:
-    for path in ("GNUmakefile", "makefile", "Makefile", "justfile"):
-        program = "just" if path == "justfile" else "make"
-        targets = re.findall(r"^(test|tests|check)(?: [^:=\n]*)?:(?![:=])", files.text(path), re.MULTILINE)
+    for path in ("GNUmakefile", "makefile", "Makefile", "justfile", "Justfile", ".justfile"):
+        program = "just" if path.lower().endswith("justfile") else "make"
+        targets = re.findall(r"^(test|tests|check)(?: [^:=\n]*)?::?(?![:=])", files.text(path), re.MULTILINE)
         if targets:
             target = min(targets, key=("test", "tests", "check").index)
             yield SuggestedCommand(f"{program} {target}", f"{target} in {path}", Confidence.LIKELY)
             return
-    for path in ("Taskfile.yml", "Taskfile.yaml", "taskfile.yml", "taskfile.yaml"):
-        if re.search(r"^ {2,4}test: *$", files.text(path), re.MULTILINE):
+    if "test" in _table(files.toml("mise.toml"), "tasks"):
+        yield SuggestedCommand("mise run test", "test in mise.toml", Confidence.LIKELY)
+        return
+    names = (
+        f"{begin}askfile{middle}.{end}"
+        for begin in "Tt"
+        for middle in ("", ".dist")
+        for end in ("yml", "yaml")
+    )
+    for path in names:
+        if re.search(r"^ {2,4}test:(?: |$)", files.text(path), re.MULTILINE):
             yield SuggestedCommand("task test", f"test in {path}", Confidence.LIKELY)
             return
 
@@ -887,10 +1011,9 @@ def _exists(files: _Files, command: str, folder: str = "") -> bool:
     own = files.below(folder) if folder else files
     if program in {"npm", "pnpm", "yarn", "composer"} or (program == "bun" and " run " in command):
         manifest = own.json("composer.json" if program == "composer" else "package.json")
-        text = _table(manifest, "scripts").get(script)
-        if isinstance(text, list):  # of Composer
+        if isinstance(_table(manifest, "scripts").get(script), list):  # of Composer
             return True
-        return isinstance(text, str) and _NO_TEST not in text and not _watches(text)
+        return _runs_tests(script, _scripts(manifest))
     if program == "make":
         texts = [own.text(path) for path in ("GNUmakefile", "makefile", "Makefile") if path in own.paths]
         generated = own.has("configure", "configure.ac", "Makefile.am", "Makefile.in", "CMakeLists.txt")

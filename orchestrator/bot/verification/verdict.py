@@ -64,6 +64,8 @@ class FindingKind(StrEnum):
     """It is of a file of code that the task names, fails as it did before, and so do all others of such files."""
     KEPT_INVALID = "kept_invalid"
     """The run with the base's tests and settings is invalid, so the change's effect on them is unknown."""
+    FEWER = "fewer"
+    """The command ran fewer tests than on the base, as its output counts them; no report names them."""
     ONLY_AS_CHANGED = "only_as_changed"
     """Failed before, does not pass with the base's tests and settings, and does not fail with the change's."""
     HIDDEN = "hidden"
@@ -107,6 +109,7 @@ _RED = frozenset(
 _DOUBTFUL = frozenset(
     {
         FindingKind.KEPT_INVALID,
+        FindingKind.FEWER,
         FindingKind.ONLY_AS_CHANGED,
         FindingKind.HIDDEN,
         FindingKind.LOOSENED,
@@ -135,7 +138,7 @@ class RunFinding:
         outputs: the runner's message for each failed test, in their order.
         files: the changed files that matter, each with its lines: `tests/a.py` (+3 -1); Markdown.
         by_assertion: number of the tests that failed by their own assertion.
-        words: for a run as a whole, why it is invalid.
+        words: for a run as a whole, why it is invalid, or how many tests it ran.
     """
 
     kind: FindingKind
@@ -267,7 +270,7 @@ def judge_runs(runs: Runs, change: Change) -> ChangeVerdict:
         return ChangeVerdict(runs, (_invalid(after, words),))
     kept = None if is_first else runs.kept
     judge = _Judge(replace(runs, kept=kept), before, after, change, is_first=is_first)
-    findings = [*_judge_kept_run(before, kept), *judge.findings()]
+    findings = [*_judge_kept_run(before, kept), *_judge_counts(before, after), *judge.findings()]
     if before.cases and _fails_without_a_test(after) and not _fails_without_a_test(before):
         findings.append(_invalid(after, f"no test failed, but the command ended with {after.exit}"))
     order = list(FindingKind)
@@ -301,6 +304,14 @@ def _judge_kept_run(before: RunResult, kept: RunResult | None) -> tuple[RunFindi
     if kept.count(CaseStatus.PASSED) and replace(kept, problem="").is_green:
         return (_invalid(kept, f"with the base's tests and settings, {words}"),)
     return (RunFinding(FindingKind.KEPT_INVALID, (WHOLE_RUN,), (kept.output,), words=words),)
+
+
+def _judge_counts(before: RunResult, after: RunResult) -> tuple[RunFinding, ...]:
+    """Return the finding that fewer tests ran than on the base, where only the output counts them."""
+    if before.counted is None or after.counted is None or after.counted >= before.counted:
+        return ()
+    words = f"{after.counted} ran with this change, {before.counted} on the base"
+    return (RunFinding(FindingKind.FEWER, (WHOLE_RUN,), (after.output,), words=words),)
 
 
 def _fails_without_a_test(run: RunResult) -> bool:
@@ -578,6 +589,8 @@ def _words(finding: RunFinding) -> str:
     if finding.kind in {FindingKind.INVALID, FindingKind.KEPT_INVALID}:
         run = "this change" if finding.kind is FindingKind.INVALID else "the base's tests and settings"
         return f"The run with {run} is invalid: {in_markdown(finding.words, _WORDS_CHARS)}."
+    if finding.kind is FindingKind.FEWER:
+        return f"Fewer tests ran, and no report names them: {finding.words}."
     number = len(finding.tests)
     phrase = _PHRASES[finding.kind]
     if number != 1:

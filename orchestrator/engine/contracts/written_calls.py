@@ -14,6 +14,7 @@ Llama                            `<|python_tag|>` and JSON or `NAME.call(…)`; 
 Claude, MiniMax                  `<invoke name="NAME"><parameter name="KEY">…</parameter></invoke>`
 Phi, Granite, Command R          `<|tool_call|>[…]`, `functools[…]`, `<|START_ACTION|>[…]`
 Nemotron, InternLM, LFM          `<TOOLCALL>[…]`, `<|action_start|>…`, `<|tool_call_start|>[…]`
+LongCat, Functionary, OLMo       `<longcat_tool_call>…`, `>>>NAME` and JSON, `<function_calls>NAME(key="…")`
 gpt-oss                          `<|channel|>commentary to=functions.NAME …<|message|>{…}<|call|>`
 any                              JSON alone, or in the only fenced block
 ===============================  ==============================================================
@@ -39,7 +40,7 @@ from orchestrator.engine.contracts.plan_json import BrokenJsonError, flaws, pars
 from orchestrator.engine.contracts.whole_file import fenced_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from orchestrator.core.messages import ToolDefinition
 
@@ -55,8 +56,8 @@ _MOST_PARAMETERS = 50
 _FAMILIES = {
     "tool_call": r"</?tool_calls?>",
     "tools": r"</?tools?>",
-    "functions": r"</?(?:\uff5cDSML\uff5c)?function_calls?>",
-    "spaced": r"</?(?:minimax|seed):tool_call>",
+    "functions": r"</?(?:\uff5cDSML\uff5c|antml:|steptml:)?(?:function_calls?|tool_calls|toolcall)>",
+    "spaced": r"</?(?:minimax|seed):tool_call>|</?longcat_tool_call>|</?tool_use>",
     "capital": r"</?TOOLCALL>",
     "mistral": r"\[/?TOOL_CALLS\]",
     "bars": r"<\|/?tool_calls?\|>",
@@ -66,34 +67,38 @@ _FAMILIES = {
     "action": r"<\|(?:START|END)_ACTION\|>",
     "plugin": r"<\|(?:action_start|plugin|action_end)\|>",
     "phi": r"functools(?=\[)",
-    "harmony": r"<\|start\|>assistant(?=<\|channel\|>)|<\|call\|>",
+    "harmony": r"<\|start\|>assistant(?=<\|channel\|>| to=)|<\|call\|>",
+    "functionary": r">>>(?=[A-Za-z_][\w.-]{0,99}\n\s{0,9}\{)",
     "code": r"```tool_code[ \t]{0,9}\n|```(?=\s{0,9}\Z)",
     "bare": r"</(?:tool_call|function_calls)>",
 }
 """The marks around the calls of each form; those of other forms are no marks there."""
-_MARKS = {name: re.compile(rf"(?>(?:\s{{1,99}}|{marks})*)") for name, marks in _FAMILIES.items()}
+_BETWEEN = r";|</s>|<\|(?:im_end|eot_id|endoftext|end)\|>"
+"""What may stand between and after the calls of every form: a semicolon, and marks with which a reply ends."""
+_MARKS = {name: re.compile(rf"(?>(?:\s{{1,99}}|{marks}|{_BETWEEN})*)") for name, marks in _FAMILIES.items()}
 _OPENING = re.compile(
     "|".join(
         f"(?P<{name}>{marks})" for name, marks in _FAMILIES.items() if name not in {"bare", "harmony", "code"}
     )
-    + r"|(?P<harmony><\|start\|>assistant(?=<\|channel\|>)|(?=<\|channel\|>[a-z ]{0,20}to=))"
+    + r"|(?P<harmony><\|start\|>assistant(?=<\|channel\|>| to=)|(?=<\|channel\|>[a-z ]{0,20}to=))"
     + r"|(?P<code>```tool_code[ \t]{0,9}\n)"
-    + r"|(?P<bare>(?=<function[= ])|(?=<invoke[ >]))"
+    + r"|(?P<bare>(?=<function[= ])|(?=<(?:antml:)?invoke[ >]))"
 )
 _FUNCTION = re.compile(r'<function(?:=| name=)"?([\w.-]{1,100})"?\s{0,9}>\s{0,9}')
-_INVOKE = re.compile(r'<(?:\uff5cDSML\uff5c)?invoke name="([\w.-]{1,100})"\s{0,9}>\s{0,9}')
+_INVOKE = re.compile(r'<(?:\uff5cDSML\uff5c|antml:|steptml:)?invoke name="([\w.-]{1,100})"\s{0,9}>\s{0,9}')
 _PARAMETER = re.compile(
-    r'<(?:\uff5cDSML\uff5c)?parameter(?:=([\w.-]{1,100})| name="([\w.-]{1,100})"[^<>]{0,100})>'
+    r'<(?:\uff5cDSML\uff5c|antml:|steptml:)?parameter(?:=([\w.-]{1,100})| name="([\w.-]{1,100})"[^<>]{0,100})>'
 )
-_END_OF_PARAMETER = re.compile(r"</(?:\uff5cDSML\uff5c)?parameter>\s{0,9}")
-_END = re.compile(r"</(?:\uff5cDSML\uff5c)?(?:function|invoke)>")
+_END_OF_PARAMETER = re.compile(r"</(?:\uff5cDSML\uff5c|antml:|steptml:)?parameter>\s{0,9}")
+_END = re.compile(r"</(?:\uff5cDSML\uff5c|antml:|steptml:)?(?:function|invoke)>")
 _NAMED = re.compile(
-    r"(?:function<\uff5ctool\u2581sep\uff5c>|<\|channel\|>[a-z ]{0,20}to=)?(?:functions?\.)?([A-Za-z_][\w-]{0,99})(?::\d{1,4})?"
+    r"(?:function<\uff5ctool\u2581sep\uff5c>|<\|channel\|>[a-z ]{0,20}to=|to=)?(?:functions?\.)?([A-Za-z_][\w-]{0,99})(?::\d{1,4})?"
     r"(?:\[CALL_ID\]\w{1,40})?(?:\[ARGS\]|<\uff5ctool\u2581sep\uff5c>|<\|tool_call_argument_begin\|>"
-    r"|[a-z ]{0,20}(?:<\|constrain\|>\w{1,20})?<\|message\|>)?\s{0,9}(?:```json\s{0,9})?"
+    r"|(?:<\|channel\|>)?[a-z ]{0,20}(?:<\|constrain\|>\w{1,20})?<\|message\|>)?\s{0,9}(?:```json\s{0,9})?"
 )
 _AFTER_NAMED = re.compile(r"\s{0,9}```(?=<\uff5ctool\u2581call\u2581end\uff5c>)")
 _KEY = re.compile(r"\s{0,9}<arg_key>([^<]{1,100})</arg_key>\s{0,9}<arg_value>")
+_SEPARATORS = re.compile(rf"(?>(?:\s{{1,99}}|{_BETWEEN})*)")
 _FENCE_LINE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
 _WRAPPERS = {"print", "default_api", "functions", "api"}
 
@@ -125,7 +130,8 @@ def written_calls(text: str, tools: Iterable[ToolDefinition], round_number: int)
     if not is_marked:
         found, part = _json_alone(answer)
     if not found or any(name not in offered for name, _ in found):
-        return WrittenCalls(is_doubtful=is_marked or _names_a_call(text, answer, offered))
+        doubtful = is_marked or _names_a_call(text, answer, offered) or _resembles_a_call(answer, offered)
+        return WrittenCalls(is_doubtful=doubtful)
     calls = [
         ToolCall(f"{WRITTEN}r{round_number}c{number}", name, arguments)
         for number, (name, arguments) in enumerate(found, 1)
@@ -134,7 +140,7 @@ def written_calls(text: str, tools: Iterable[ToolDefinition], round_number: int)
 
 
 _NOISE = re.compile(
-    rf"\s|^[ \t]{{0,9}}\d{{1,9}} \| |{'|'.join(marks for name, marks in _FAMILIES.items() if name != 'bare')}",
+    rf"\s|{_BETWEEN}|^[ \t]{{0,9}}\d{{1,9}} \| |{'|'.join(marks for name, marks in _FAMILIES.items() if name != 'bare')}",
     re.MULTILINE,
 )
 """Blanks, numbers of lines in front of them, and the marks around calls."""
@@ -151,6 +157,44 @@ def _names_a_call(text: str, answer: str, offered: Mapping[str, ToolDefinition])
     return not answer.strip() and bool(_marked_calls(text.partition(">")[2], offered)[0])
 
 
+_MOST_AFTER_NAME = 2_000
+
+
+def _resembles_a_call(text: str, offered: Mapping[str, ToolDefinition]) -> bool:
+    """Return whether a text has a call in a form that is not known: a tool's name, and all that it needs as keys.
+
+    A tool that needs nothing counts only as the value of a key for names.
+    """
+    for name, tool in offered.items():
+        keys = [str(key) for key in tool.parameters.get("required", ())]
+        for end in _ends_of(name, text):
+            after = text[end : end + _MOST_AFTER_NAME]
+            if keys and all(
+                any(_AFTER_KEY.match(after, place) for place in _ends_of(key, after)) for key in keys
+            ):
+                return True
+            if not keys and _KEY_FOR_NAMES.search(text[max(0, end - len(name) - 20) : end - len(name)]):
+                return True
+    return False
+
+
+_KEY_FOR_NAMES = re.compile(r"[\"'](?:tool|name|function|tool_name)[\"']\s{0,4}:\s{0,4}[\"']\Z")
+_AFTER_KEY = re.compile(r"[\"'`*]{0,3}\s{0,4}[:=>]")
+_IN_NAME = re.compile(r"[\w.-]")
+
+
+def _ends_of(word: str, text: str) -> Iterator[int]:
+    """Yield the places in a text after a word that stands alone."""
+    end = 0
+    for _ in range(_MOST_CALLS):
+        start = text.find(word, end)
+        if start < 0:
+            return
+        end = start + len(word)
+        if not _IN_NAME.match(text[start - 1 : start]) and not _IN_NAME.match(text, end):
+            yield end
+
+
 def _json_alone(text: str) -> tuple[_Found, str]:
     """Return the calls that are the whole text, or the only fenced block in it."""
     blocks = [block.text for block in fenced_blocks(text)[1] if block.is_closed]
@@ -161,8 +205,17 @@ def _json_alone(text: str) -> tuple[_Found, str]:
         return _python_calls(part), part
     if not part.startswith(("{", "[")):
         return [], ""
-    found, end = _json_calls(part, 0)
-    return (found, part) if not part[end:].strip() else ([], "")
+    found: _Found = []
+    end = 0
+    for _ in range(_MOST_CALLS):
+        calls, after = _json_calls(part, end)
+        if not calls:
+            return [], ""
+        found += calls
+        end = _end_of(_SEPARATORS, part, after)
+        if end == len(part):
+            return found, part
+    return [], ""
 
 
 def _marked_calls(text: str, offered: Mapping[str, ToolDefinition]) -> tuple[_Found, str, bool]:
@@ -298,7 +351,7 @@ def _json_calls(text: str, place: int) -> tuple[_Found, int]:
 
 def _python_at(text: str, place: int) -> tuple[_Found, int]:
     """Return the calls in Python's form up to the end of their block or of the text."""
-    ends = [text.find(mark, place) for mark in ("\n```", "<|")]
+    ends = [text.find(mark, place) for mark in ("\n```", "<|", "\n</function_calls>")]
     end = min((at for at in ends if at >= 0), default=len(text))
     return _python_calls(text[place:end]), end
 

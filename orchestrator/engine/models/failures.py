@@ -57,6 +57,7 @@ _ON_A_DATE = re.compile(
 _RESET = re.compile(
     r"(?P<begin>(?:x-)?rate-?limit-)reset(?P<openai>-.+)?|anthropic-ratelimit(?P<anthropic>-.+)-reset"
 )
+_CLOCK = re.compile(r"\d{1,3}:\d\d:\d\d")
 _ITEM = re.compile(r"[A-Za-z]{3,9}, [^,]+|[^,]+")
 """A value of a list in a header, and dates with their comma as one."""
 _PARAMETER = re.compile(r"(?:^|[;,\s])(r|remaining|t|reset)=\"?(\d+(?:\.\d+)?)")
@@ -67,9 +68,10 @@ def resume_time(status: int, headers: Mapping[str, str], message: str, now: date
 
     `retry-after-ms` and `Retry-After` (seconds or an HTTP date) come first, then "try again in 18.6s" or
     "regain access on 2026-12-01 at 00:00 UTC" in the message, then, with status 429, the rate limit's reset
-    headers.
+    headers. A wait of nothing counts only if no other one is named.
     """
-    milliseconds = _number((headers.get("retry-after-ms") or "").partition(",")[0])
+    in_milliseconds = headers.get("retry-after-ms") or headers.get("x-ms-retry-after-ms") or ""
+    milliseconds = _number(in_milliseconds.partition(",")[0])
     waits = [
         milliseconds / 1_000 if milliseconds is not None else None,
         _longest_wait(headers.get("retry-after"), now),
@@ -77,7 +79,8 @@ def resume_time(status: int, headers: Mapping[str, str], message: str, now: date
         (date - now).total_seconds() if (date := _date_in(message)) else None,
         _reset(headers, now) if status == HTTPStatus.TOO_MANY_REQUESTS else None,
     ]
-    seconds = next((wait for wait in waits if wait is not None), None)
+    named = [wait for wait in waits if wait is not None]
+    seconds = next((wait for wait in named if wait > 0), next(iter(named), None))
     return None if seconds is None else now + timedelta(seconds=min(max(seconds, 0.0), _LONGEST_SECONDS))
 
 
@@ -162,20 +165,23 @@ def _limits(text: str) -> Iterator[tuple[float, bool]]:
 
 def _longest_wait(text: str | None, now: datetime) -> float | None:
     """Return the longest wait in a header that a server and a proxy may both have written."""
-    if (only := _seconds_until(text, now)) is not None:
-        return only
+    if _DURATION.fullmatch(text or ""):  # it may have a comma of its own
+        return _seconds_until(text, now)
     waits = [_seconds_until(item.strip(), now) for item in _ITEM.findall(text or "")]
     return max((wait for wait in waits if wait is not None), default=None)
 
 
 def _seconds_until(text: str | None, now: datetime) -> float | None:
-    """Parse seconds, `6m0.5s`, a time since 1970, an HTTP date or an ISO date as seconds from `now`."""
+    """Parse seconds, `6m0.5s`, `PT6M`, `00:06:00`, a time since 1970, an HTTP date or an ISO date as seconds from `now`."""
     number = _number(text)
     if number is not None:
         if number >= _EPOCH_MILLISECONDS:
             number /= 1_000
         return number - now.timestamp() if number >= _EPOCH_SECONDS else number
-    text = (text or "").strip()
+    text = (text or "").strip().removeprefix("PT")
+    if _CLOCK.fullmatch(text):
+        hours, minutes, seconds = map(int, text.split(":"))
+        return hours * 3_600.0 + minutes * 60.0 + seconds
     if _DURATION.fullmatch(text):
         return sum(float(amount) * _unit_seconds(unit.lower()) for amount, unit in _PIECE.findall(text))
     for parse in (parsedate_to_datetime, datetime.fromisoformat):
@@ -213,6 +219,8 @@ _MAX_READ_CHARACTERS = 8_000  # of a message, whose decisive words may come afte
 
 _MESSAGE_FIELDS = ("message", "detail", "msg", "status_msg", "error_description", "title")
 _WAIT_FIELDS = {
+    "resets_in_seconds": "retry-after",
+    "resets_at": "retry-after",
     "retry_after": "retry-after",
     "retryAfter": "retry-after",
     "retry_after_seconds": "retry-after",
@@ -422,7 +430,7 @@ def _parse_error(value: object) -> _ReportedError:
     outer = value[0] if isinstance(value, list) and value else value
     if not isinstance(outer, dict):
         return _ReportedError(_one_line(str(outer)))
-    error = outer.get("error") or outer.get("base_resp") or outer
+    error = outer.get("error") or outer.get("base_resp") or next(iter(dicts(outer.get("errors"))), outer)
     inner: Mapping[str, Any] = error if isinstance(error, dict) else {**outer, "message": error}
     metadata = as_object(inner.get("metadata"))
     headers = as_object(metadata.get("headers")).items()
@@ -439,7 +447,14 @@ def _parse_error(value: object) -> _ReportedError:
         kinds=" ".join(kind for kind in kinds if isinstance(kind, str)),
         param=str(inner.get("param") or ""),
         status=next((int(word) for word in statuses if re.fullmatch(r"[45]\d\d", word)), None),
-        waits={**_waits(outer), **_waits(inner), **_waits(metadata), **retry, **upstream},
+        waits={
+            **_waits(outer),
+            **_waits(outer.get("parameters")),
+            **_waits(inner),
+            **_waits(metadata),
+            **retry,
+            **upstream,
+        },
     )
 
 

@@ -45,6 +45,7 @@ from orchestrator.engine.models.wire import (
     host_of,
     json_bytes,
     read_arguments,
+    read_json,
 )
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class _CallPieces:
 
     def take(self, delta: Mapping[str, Any]) -> str:
         """Add the pieces of calls in a chunk of a stream; return the text of their arguments."""
-        pieces = dicts(delta.get("tool_calls"))
+        pieces = _call_entries(delta.get("tool_calls"))
         legacy = as_object(delta.get("function_call"))
         if legacy and (legacy.get("name") or self.calls) and not pieces:
             pieces = [{"function": legacy}]
@@ -144,7 +145,10 @@ class _CallPieces:
             call.name += name
         arguments = function.get("arguments")
         if isinstance(arguments, str) and isinstance(call.arguments, str):
-            call.arguments += arguments
+            # Some servers begin with an empty object, or send the whole arguments once more at the end.
+            is_new = call.arguments.strip() == "{}" and arguments.lstrip().startswith("{")
+            is_same = arguments == call.arguments and arguments.startswith("{") and arguments.endswith("}")
+            call.arguments = arguments if is_new or is_same else call.arguments + arguments
         elif arguments is not None:
             call.arguments = arguments
         call.extra = piece.get("extra_content") or call.extra
@@ -152,8 +156,8 @@ class _CallPieces:
     def _current(self, index: object, call_id: str, name: str) -> _Call:
         """Return the call that a piece belongs to: by index, else by id, else the last; or a new one.
 
-        A piece with another id, or with a name after complete arguments, begins a new call even under a known
-        index: some servers send each call whole, all with index 0.
+        A piece with a name and another id, or with a name after complete arguments, begins a new call even under a
+        known index: some servers send each call whole, all with index 0. Others send each piece with another id.
         """
         same_id = next((call for call in reversed(self.calls) if call_id and call.id == call_id), None)
         if isinstance(index, int):
@@ -162,7 +166,7 @@ class _CallPieces:
         else:
             known = same_id or (self.calls[-1] if self.calls else None)
         if known is not None:
-            other_id = bool(call_id and known.id and call_id != known.id)
+            other_id = bool(name and call_id and known.id and call_id != known.id)
             again = bool(name and not call_id and known.arguments)
             again = again and INVALID_ARGUMENTS not in read_arguments(known.arguments)
             if not other_id and not again:
@@ -200,16 +204,26 @@ _FINISH = {
     "eos": FinishReason.STOP,
     "end_turn": FinishReason.STOP,
     "stop_sequence": FinishReason.STOP,
+    "completed": FinishReason.STOP,
+    "finished": FinishReason.STOP,
     "length": FinishReason.LENGTH,
     "max_tokens": FinishReason.LENGTH,
+    "max_length": FinishReason.LENGTH,
+    "max_output_tokens": FinishReason.LENGTH,
+    "max_completion_tokens": FinishReason.LENGTH,
     "model_length": FinishReason.LENGTH,
+    "token_limit": FinishReason.LENGTH,
     "tool_calls": FinishReason.TOOL_CALLS,
     "tool_use": FinishReason.TOOL_CALLS,
     "function_call": FinishReason.TOOL_CALLS,
     "content_filter": FinishReason.CONTENT_FILTER,
+    "content_filtered": FinishReason.CONTENT_FILTER,
+    "safety": FinishReason.CONTENT_FILTER,
+    "recitation": FinishReason.CONTENT_FILTER,
     "refusal": FinishReason.REFUSAL,
     "pause_turn": FinishReason.PAUSE,
 }
+"""The reasons of many servers, in small letters; some write them in capital ones."""
 _BUSY_FINISHES = {"insufficient_system_resource", "error"}
 
 
@@ -239,10 +253,15 @@ class ChatDecoder(ReplyDecoder):
     def _take_document(self, value: Mapping[str, Any]) -> None:
         if _is_error(value):
             raise error_in_reply(value, self._where)
-        if not dicts(value.get("choices")):
+        reply = next((one for one in (value, *_wrapped(value)) if dicts(one.get("choices"))), None)
+        if reply is None:
+            if _says_why(value):
+                raise error_in_reply(value, self._where)
             raise self._no_reply("without a reply in it (no choices)")
+        if reply is not value:
+            self._take_charge(reply)
         self._is_document = True
-        self._take(value)
+        self._take(reply)
 
     def _take(self, chunk: Mapping[str, Any]) -> list[Piece]:
         self._take_names(chunk.get("id"), chunk.get("model"))
@@ -270,7 +289,9 @@ class ChatDecoder(ReplyDecoder):
         return [choice for choice in choices if choice.get("index") == choices[0].get("index")]
 
     def _take_choice(self, choice: Mapping[str, Any], *, repeats: bool) -> list[Piece]:
-        finish = as_text(choice.get("finish_reason"))
+        finish = as_text(choice.get("finish_reason")).lower() or as_text(
+            as_object(choice.get("finish_details")).get("type")
+        )
         if choice.get("error"):
             raise error_in_reply(choice, self._where)
         if finish in _BUSY_FINISHES:
@@ -278,8 +299,8 @@ class ChatDecoder(ReplyDecoder):
         delta = choice.get("delta")
         if not isinstance(delta, dict) or (self._is_document and choice.get("message")):
             # A whole message; in a stream some servers repeat it at the end.
-            delta = {} if repeats else as_object(choice.get("message"))
-            calls = dicts(delta.get("tool_calls"))
+            delta = {} if repeats else as_object(choice.get("message")) or {"content": choice.get("text")}
+            calls = _call_entries(delta.get("tool_calls") or choice.get("tool_calls"))
             delta = {**delta, "tool_calls": [{**call, "index": n} for n, call in enumerate(calls)]}
         made = self._calls.take(delta)
         self._has_choice = True
@@ -346,10 +367,42 @@ def _is_error(value: Mapping[str, Any]) -> bool:
     return bool(failed) and not value.get("choices")
 
 
+def _wrapped(value: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the objects in which some gateways put the reply."""
+    return [as_object(value.get(key)) for key in ("result", "data", "response")]
+
+
+def _says_why(value: Mapping[str, Any]) -> bool:
+    """Return whether a document without a reply says in words what went wrong."""
+    return bool(dicts(value.get("errors"))) or any(
+        as_text(value.get(key)) for key in ("message", "detail", "msg", "error_description")
+    )
+
+
+def _call_entries(calls: object) -> list[dict[str, Any]]:
+    """Return calls as entries of a list; some servers send one alone, their JSON as text, or no object `function`."""
+    if isinstance(calls, str):
+        try:
+            calls = read_json(calls)
+        except ValueError:
+            return []
+    entries = dicts([calls] if isinstance(calls, dict) else calls)
+    return [
+        one
+        if isinstance(one.get("function"), dict) or not as_text(one.get("name"))
+        else {**one, "function": one}
+        for one in entries
+    ]
+
+
 def _content_pieces(content: object) -> Iterator[Piece]:
     """Yield the pieces of a text, or of a list of parts with thoughts among them (as Mistral sends them)."""
     if isinstance(content, str) and content:
         yield TextPiece(content)
+    if isinstance(content, dict):
+        content = [content]
+    if isinstance(content, list):
+        content = [{"text": part} if isinstance(part, str) else part for part in content]
     for part in dicts(content):
         thoughts = part.get("thinking")
         if isinstance(thoughts, str):

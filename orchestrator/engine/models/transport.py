@@ -696,8 +696,9 @@ class Exchange:
                 sent.url, sent.headers, sent.content, self._attempts
             )
             media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-            # Some servers answer a request for a stream with a JSON document or a web page.
-            if not self._stream or media_type.endswith(("json", "html")):
+            # Some servers answer a request for a stream with a JSON document or a web page, or always with a stream.
+            is_stream = self._stream or media_type == "text/event-stream"
+            if not is_stream or media_type.endswith(("json", "html")):
                 body = without_bytes(await self._attempts.within(_read_document(response, self._host)), key)
                 if self._tap is not None:
                     await self._tap(body)

@@ -160,7 +160,15 @@ class ReplyDecoder(ABC):
         if text == "[DONE]":  # some servers end the streams of all protocols like OpenAI
             self.done = True
             return []
-        value = read_event(data, self._where)
+        text = text.removeprefix("data:")  # some gateways write the name of the field twice
+        try:
+            value = read_event(text, self._where)
+        except ConnectionFailedError:
+            lines = text.split("\n")
+            if len(lines) == 1:
+                raise
+            # Some servers end each event with one line end, so that several arrive as one.
+            return [piece for line in lines for piece in self.feed(event, line)]
         if not isinstance(value, dict):
             return []
         if _CHARGE in data:
@@ -410,6 +418,8 @@ def _read_reply(body: bytes, where: str) -> Mapping[str, Any]:
         value = read_json(body)
     except ValueError:
         raise ConnectionFailedError(f"{where} answered with broken JSON") from None
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
     if not isinstance(value, dict):
         raise ProviderError(f"{where} answered with JSON that is not a reply; check the API address")
     return value

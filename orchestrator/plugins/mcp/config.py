@@ -6,6 +6,8 @@ that receives parts of the task.
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,9 +66,40 @@ _IGNORED_KEYS = frozenset(
         "envFile",
         "dev",
         "version",
+        *(
+            "tools",
+            "includeTools",
+            "excludeTools",
+            "enabledTools",
+            "disabledTools",
+            "disabled_tools",
+            "enabled_tools",
+        ),
+        *(
+            "icon",
+            "name",
+            "note",
+            "comment",
+            "_comment",
+            "//",
+            "source",
+            "sandbox",
+            "sandboxEnabled",
+            "oauth",
+        ),
+        *(
+            "headersHelper",
+            "initTimeout",
+            "requestTimeout",
+            "networkTimeout",
+            "startup_timeout_sec",
+            "tool_timeout_sec",
+        ),
     }
 )
 """Keys of the common form that are ignored: `allow` alone decides what a tool may do."""
+_OTHER_TYPES = {"local": "stdio", "remote": "http", "streamable_http": "http", "https": "http"}
+_OTHER_ADDRESSES = ("serverUrl", "httpUrl", "endpoint")
 
 
 _Seconds = Annotated[float, Field(gt=0, le=MOST_SECONDS, strict=False)]
@@ -141,7 +174,8 @@ def load_mcp(settings: Settings, environ: Mapping[str, str]) -> McpConfig:
         path = Path(named_file).expanduser()
         listed = _common_form(read_json_file(path, flag="--mcp-config"))
         for name, entry in _servers_of(listed, path, "mcpServers", "").items():
-            entries[name] = entry, path
+            # Registries name servers like packages: `io.github/owner`, `@scope/name`.
+            entries[name.removeprefix("@").replace("/", "-")] = entry, path
     if len(entries) > _MOST_SERVERS:
         raise ConfigurationError(f"at most {_MOST_SERVERS} MCP servers can be configured, not {len(entries)}")
     unconfined: tuple[str, ...] = getattr(settings, "mcp_unconfined", ())
@@ -164,7 +198,10 @@ def _common_form(value: Any) -> Any:
         return value
     settings = value.get("mcp")
     inner = settings if isinstance(settings, dict) else value
-    return {"mcpServers": inner["servers"]} if "servers" in inner else value
+    for key in ("servers", "mcp.servers", "mcp_servers"):
+        if key in inner:
+            return {"mcpServers": inner[key]}
+    return value
 
 
 def _servers_of(table: object, path: Path, key: str, where: str) -> dict[str, Any]:
@@ -179,6 +216,35 @@ def _servers_of(table: object, path: Path, key: str, where: str) -> dict[str, An
     if not isinstance(servers, dict):
         raise ConfigurationError(f'{place}: must hold an object "{key}" with one entry per server')
     return servers
+
+
+def _usual_form(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry as other programs write it in the form that is read here.
+
+    https://docs.windsurf.com, https://google-gemini.github.io/gemini-cli, https://docs.github.com/copilot: other names
+    of the address and of the type, `enabled`, null for what is not given, and numbers in `env` and `args`.
+    """
+    entry = {key: value for key, value in raw.items() if value is not None}
+    for name in _OTHER_ADDRESSES:
+        if name in entry and "url" not in entry:
+            entry["url"] = entry.pop(name)
+    if "transport" in entry and "type" not in entry:
+        entry["type"] = entry.pop("transport")
+    if isinstance(kind := entry.get("type"), str):
+        entry["type"] = _OTHER_TYPES.get(kind.lower(), kind)
+    if isinstance(entry.get("enabled"), bool) and not entry.pop("enabled"):
+        entry["disabled"] = True
+    for key in ("env", "headers"):
+        if isinstance(values := entry.get(key), dict):
+            entry[key] = {name: _as_written(value) for name, value in values.items() if value is not None}
+    if isinstance(listed := entry.get("args"), list):
+        entry["args"] = [_as_written(value) for value in listed]
+    return entry
+
+
+def _as_written(value: object) -> object:
+    """Return a number or a truth value as the text that stands in the file."""
+    return json.dumps(value) if isinstance(value, bool | int | float) else value
 
 
 class _MissingVariableError(Exception):
@@ -201,6 +267,9 @@ class _Reader:
             raise ConfigurationError(f"{where}: a name has at most 64 letters, digits, spaces and . _ -")
         if not isinstance(raw, dict):
             raise ConfigurationError(f"{where}: must be a table with command or url")
+        raw = _usual_form(raw)
+        if raw.get("disabled") is True:
+            return None
         ignored = sorted(_IGNORED_KEYS & raw.keys())
         if ignored:
             self.notices.append(f"{where}: {', '.join(ignored)} has no effect")
@@ -209,8 +278,6 @@ class _Reader:
             entry = _entry({**known, **self._expanded(known, where)}, where)
         except _MissingVariableError as error:
             self.notices.append(f"{where} is left out: {error}")
-            return None
-        if entry.disabled:
             return None
         place = self._program(name, entry, where) if entry.command else self._address(entry, where)
         return McpServer(name, place, tuple(entry.allow), entry.pin, entry.start_seconds, entry.call_seconds)
@@ -315,7 +382,7 @@ class _Reader:
                 if end is None:
                     return [*found, SettingPiece(text[match.start() :])]
                 default, position = text[match.end() : end], end + 1
-            value = self.environ.get(name)
+            value = self.environ.get(name) or _of_editor(name)
             if value and not _is_text(value):
                 raise _MissingVariableError(f"the variable {name} is not UTF-8 text")
             if text[match.start() : position] == REPOSITORY or name == _WORKSPACE:
@@ -334,6 +401,11 @@ class _Reader:
                     for piece in self._pieces(default, key, depth + 1)
                 ]
         return [*found, SettingPiece(text[position:])]
+
+
+def _of_editor(name: str) -> str:
+    """Return the value of a variable that editors set themselves; empty for any other."""
+    return {"userHome": str(Path.home()), "pathSeparator": os.sep}.get(name, "")
 
 
 def _is_text(value: str) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +14,6 @@ from orchestrator.core.errors import ConfigurationError
 from orchestrator.plugins.mcp.base import ClientLogin, ServerAddress, ServerProgram
 from orchestrator.plugins.mcp.config import McpConfig, load_mcp
 from tests.tables import table
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KEY = "tk_" + "9f3kQ2mVw8ZrT5xB" * 2
 
@@ -207,6 +206,66 @@ def test_no_file_and_no_variable_lets_a_server_out_of_the_sandbox(files: Files) 
         )
 
 
+ADDRESS = ServerAddress("https://a.example/mcp")
+
+
+@table(
+    ("entry", "place"),
+    [
+        ({"type": "local", "command": "x", "tools": ["*"]}, ServerProgram("x")),
+        ({"command": "x", "enabled": True, "icon": "i", "disabledTools": ["a"]}, ServerProgram("x")),
+        ({"command": "x", "args": ["-p", 8080, True]}, ServerProgram("x", ("-p", "8080", "true"))),
+        (
+            {"command": "x", "env": {"P": 1, "D": False, "N": None}},
+            ServerProgram("x", (), {"P": "1", "D": "false"}),
+        ),
+        ({"command": "x", "args": None, "env": None, "url": None}, ServerProgram("x")),
+        ({"serverUrl": "https://a.example/mcp"}, ADDRESS),
+        ({"httpUrl": "https://a.example/mcp", "oauth": {"clientId": "c"}}, ADDRESS),
+        ({"type": "remote", "url": "https://a.example/mcp"}, ADDRESS),
+        ({"transport": "streamable_http", "url": "https://a.example/mcp"}, ADDRESS),
+        (
+            {"transport": "sse", "url": "https://a.example/mcp"},
+            ServerAddress("https://a.example/mcp", events=True),
+        ),
+        ({"command": "x", "enabled": False}, None),
+        ({"command": "x", "disabled": True, "whatever": 1}, None),
+        ({"command": "x", "disabled": True, "env": {"A": "${env:NOWHERE}"}}, None),
+    ],
+)
+def test_entries_as_other_programs_write_them(tmp_path: Path, entry: Any, place: object) -> None:
+    files = Files(tmp_path)
+    found = files.load(entry)
+    assert [one.place for one in found.servers] == ([] if place is None else [place])
+    assert not any("left out" in notice for notice in found.notices)
+
+
+@table(
+    "written",
+    [
+        {"servers": {"s": {"command": "x"}}},
+        {"editor.fontSize": 3, "mcp": {"servers": {"s": {"command": "x"}}}},
+        {"mcp.servers": {"s": {"command": "x"}}},
+        {"mcp_servers": {"s": {"command": "x"}}},
+    ],
+)
+def test_files_as_other_programs_write_them(tmp_path: Path, written: Any) -> None:
+    files = Files(tmp_path)
+    files.json.write_text(json.dumps(written))
+    assert [one.name for one in files.load().servers] == ["s"]
+
+
+def test_names_of_packages_become_plain_names(files: Files) -> None:
+    files.json.write_text('{"mcpServers": {"io.github/a": {"command": "x"}, "@scope/b": {"command": "x"}}}')
+    assert [one.name for one in files.load().servers] == ["io.github-a", "scope-b"]
+
+
+def test_a_variable_that_editors_set(files: Files) -> None:
+    [one] = files.load({"command": "${userHome}/bin${pathSeparator}x"}).servers
+    assert isinstance(one.place, ServerProgram)
+    assert one.place.command == f"{Path.home()}/bin{os.sep}x"
+
+
 @table(
     ("entry", "said"),
     [
@@ -228,7 +287,8 @@ def test_no_file_and_no_variable_lets_a_server_out_of_the_sandbox(files: Files) 
         ({"command": ["x"]}, "command is not valid"),
         ({"command": ""}, "command is not valid"),
         ({"command": "x", "args": "--flag"}, "args is not valid"),
-        ({"command": "x", "args": [1]}, "args.0 is not valid"),
+        ({"command": "x", "args": [["1"]]}, "args.0 is not valid"),
+        ({"command": "x", "enabled": "no"}, "unknown key 'enabled'"),
         ({"command": "x\x00"}, "command is not valid"),
         ({"command": "x", "comand": "y"}, "unknown key 'comand'; the nearest known one is 'command'"),
         ({"command": "x", "hosts": ["http://a"]}, "hosts.0 is not valid"),

@@ -6,6 +6,7 @@ The place of each chunk is found with growing tolerance.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -286,22 +287,20 @@ class _Finder:
     def _doubtful(self, chunk: Chunk, found: _Place, alike: int) -> str:
         """Return why a chunk may be meant elsewhere; empty if its place is sure.
 
-        If it names no place, there must be as many places as chunks that are alike.
+        If it names no place, there must be as many places as chunks that are alike. The line after @@ names a place
+        only if it is in the file once, and a line number only if one place is clearly nearer to it than the others.
         """
         if chunk.expected is not None:
-            if chunk.expected >= self._stated_cursor or not self._is_elsewhere(chunk, found):
-                return ""
-            return (
-                f"its header says line {chunk.expected + 1}, which is not below the hunk above it, and its lines are in the "
-                "file more than once: put the hunks in the order of the file, with their line numbers"
-            )
-        if chunk.anchors or chunk.at_end or found.shift is not None:
+            return self._wrong_line(chunk, chunk.expected, found)
+        if chunk.at_end or found.shift is not None:
             return ""
+        if chunk.anchors:
+            return self._several_anchors(chunk, found, alike)
         if (old := _bare_old(chunk)) in self._sure:
             return ""
         self._sure.add(old)
         simple = _STEPS[found.step][1]
-        wanted = [simple(line) for line in self._lines[found.start : found.end]]
+        wanted = [simple(line) for line in self._lines_of(found)]
         most = max(MOST_PLACES, alike + 1)
         places = [*islice(self._view(simple).places(wanted, self._cursor, self._cursor), most)]
         if len(places) <= 1 or len(places) == alike:
@@ -312,6 +311,57 @@ class _Finder:
             f"its lines are in the file more than once, at line {numbers}{more}. Add lines around them until they are there "
             "once, or name the place after @@"
         )
+
+    def _wrong_line(self, chunk: Chunk, expected: int, found: _Place) -> str:
+        """Return why the line in a chunk's header does not say which of several places is meant."""
+        if expected < self._stated_cursor and self._is_elsewhere(chunk, found):
+            return (
+                f"its header says line {expected + 1}, which is not below the hunk above it, and its lines are in the "
+                "file more than once: put the hunks in the order of the file, with their line numbers"
+            )
+        aim = expected + self._drift
+        if found.start == aim or chunk.missing or found.shift is not None:
+            return ""
+        nearest = self._all_places(self._lines_of(found), _STEPS[found.step][1], aim)
+        if len(nearest) == 1 or abs(nearest[1] - aim) >= _CLEARLY_FARTHER * abs(nearest[0] - aim):
+            return ""
+        return (
+            f"its header says line {expected + 1}, where its lines are not. {_places_in_words(nearest)} "
+            "Write the line at which it begins, or add lines around them until they are there once"
+        )
+
+    def _several_anchors(self, chunk: Chunk, found: _Place, alike: int) -> str:
+        """Return why a line after @@ that is in the file more than once does not say which place is meant.
+
+        The chunk fits below another one of these lines too.
+        """
+        key = (*chunk.anchors, *_bare_old(chunk))
+        if len(chunk.anchors) > 1 or key in self._sure:
+            return ""
+        self._sure.add(key)
+        named = next(
+            filter(None, (self._all_places((chunk.anchors[0],), view) for view in _ANCHOR_STEPS)), []
+        )
+        own = bisect_right(named, found.start)  # below this one of them
+        places = self._all_places(self._lines_of(found), _STEPS[found.step][1])
+        others = [place for place in places if bisect_right(named, place) not in {0, own}]
+        if not others or len(others) + 1 == alike:
+            return ""
+        return (
+            f"the line after @@, {chunk.anchors[0]!r}, is in the file more than once, and so are its lines. "
+            f"{_places_in_words([found.start, *others])} Write the class or function around it in a line with @@ above, "
+            "or add lines around them until they are there once"
+        )
+
+    def _lines_of(self, found: _Place) -> list[str]:
+        """Return the lines of a place without blank ones at its end, which models leave between hunks."""
+        lines = self._lines[found.start : found.end]
+        return lines[: max((number for number, line in enumerate(lines, 1) if line.strip()), default=1)]
+
+    def _all_places(self, lines: Sequence[str], simple: Callable[[str], str], aim: int = 0) -> list[int]:
+        """Return the first places of these lines below the hunks so far, the nearest to a line first."""
+        wanted = [simple(line) for line in lines]
+        return [*islice(self._view(simple).places(wanted, self._cursor, aim), MOST_PLACES)]
 
     def _is_elsewhere(self, chunk: Chunk, found: _Place) -> bool:
         """Return whether the old lines are in another place as well."""
@@ -460,6 +510,16 @@ class _Finder:
 
     def _nearest(self, old: Sequence[str], what: str) -> str:
         return describe_nearest(self._lines, old, what, again=self._missed("\n".join(old)))
+
+
+_CLEARLY_FARTHER = 3
+"""A place is meant if every other one is this many times as far from the line in the header."""
+
+
+def _places_in_words(places: Sequence[int]) -> str:
+    more = ", ..." if len(places) >= MOST_PLACES else ""
+    numbers = ", ".join(str(place + 1) for place in sorted(places)[: MOST_PLACES - 1])
+    return f"They are at line {numbers}{more}."
 
 
 def _bare_old(chunk: Chunk) -> tuple[str, ...]:

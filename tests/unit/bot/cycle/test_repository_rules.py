@@ -63,14 +63,33 @@ def test_conditions_and_other_words_close_nothing(text: str) -> None:
         "Every commit needs a Signed-off-by line.",
         "Use `git commit -s`.",
         "Developer Certificate of Origin 1.1",
+        "All commits must be signed-off (DCO).",
+        "Please sign off your commits, see https://developercertificate.org.",
+        "Run `git commit -asm 'Fix it'`.",
+        "We do not accept commits without a Signed-off-by line.",
     ],
 )
 def test_sign_off_is_asked_for(text: str) -> None:
     assert read(text).sign_off
 
 
+@table(
+    "text",
+    [
+        "Signed-off-by is not required.",
+        "You don't need to sign off (`git commit -s`) your commits.",
+        "We do not use a DCO or Signed-off-by lines.",
+        "Every commit needs a Signed-off-by line.\n\nAI agents MUST NOT add Signed-off-by tags.",
+        "- Sign off all commits.\n- Only people may certify the Developer Certificate of Origin, never an LLM.",
+    ],
+)
+def test_no_sign_off_where_none_is_wanted_or_none_of_a_machine(text: str) -> None:
+    assert not read(text).sign_off
+
+
 def test_a_file_of_the_dco_robot_asks_for_it() -> None:
     assert read("Hello.", ".github/dco.yml").sign_off
+    assert not read("Tools such as Copilot must not sign off commits.", ".github/dco.yml").sign_off
     assert not read("Hello.").sign_off
 
 
@@ -268,6 +287,17 @@ BANS = (
     "Contributions with AI are:\n\n- not accepted\n- never merged",
     "| what | |\n|---|---|\n| AI-generated code | not accepted |",
     f"{'All of this is long, ' * 100} and no code by an LLM is taken",
+    "If your PR was written by ChatGPT, it goes straight to the bin.",
+    "All code in this repository is written by hand, and it shall stay that way: leave your Copilot at home.",
+    "Any patch suspected of being produced by a language model will be ignored.",
+    "Use of Cursor, Windsurf, Copilot or similar is a bannable offense.",
+    "The maintainers will lock any thread opened by an automated agent.",
+    "Code must be the product of human thought.",
+    "Von KI erzeugte Beitr\u00e4ge werden abgelehnt.",
+    "AI \u306b\u3088\u3063\u3066\u751f\u6210\u3055\u308c\u305f\u30b3\u30fc\u30c9\u306f\u53d7\u3051\u4ed8\u3051\u307e\u305b\u3093\u3002",
+    "To protect our licence, we can\u2019t take code from models trained on unlicensed data.",
+    "We are humans who like to work with humans; agents need not apply.",
+    "Patches of a chatbot go where the sun is out of sight.",
 )
 HARMLESS = (
     "Don't use the LLM in unit tests.",
@@ -294,14 +324,35 @@ HARMLESS = (
     "Do not send more than 5 messages to the LLM.",
     "Claude: never commit to main directly.",
     "As an AI agent, you must not modify the lockfile.",
+    "All contributions have to be your own work.",
+    "All contributions must be your own work, or you must have the right to submit them.",
+    "AI-assisted contributions are welcome as long as a human reviews them.",
+    "Pull requests are merged by a bot, so do not merge manually.",
+    "We will not merge support for closed-source models such as GPT-4.",
 )
 
 
 def test_no_statement_is_missed_and_no_harmless_one_is_clear() -> None:
     found = {text: read(text) for text in (*BANS, *HARMLESS)}
-    assert len(found) == 82
+    assert len(found) == 98
     assert [text for text in BANS if not (found[text].forbids or found[text].doubtful)] == []
     assert [text for text in HARMLESS if found[text].forbids] == []
+
+
+def test_your_own_work_is_a_word_about_rights_and_one_about_machines_only_where_ai_is_the_subject() -> None:
+    text = "All contributions have to be your own work."
+    assert read(text).doubtful == ()
+    about_ai = read_etiquette([], {"AI_POLICY.md": f"Hello.\n\n## Rules\n\n{text}"}).doubtful
+    assert [one.sentence for one in about_ai] == [f"AI policy, Rules: {text}"]
+    assert [one.sentence for one in read(f"## Use of AI\n\n{text}").doubtful] == [f"Use of AI: {text}"]
+
+
+def test_a_sentence_without_a_word_that_refuses_is_asked_about_last_and_counts_only_by_a_model() -> None:
+    found = read(
+        "Patches of a chatbot go where the sun is out of sight.\n\nKeep AI out of your patches."
+    ).doubtful
+    assert [one.is_likely for one in found] == [True, False]
+    assert read_etiquette([], {"AGENTS.md": "Patches of a chatbot go where the sun is."}).doubtful == ()
 
 
 @table(

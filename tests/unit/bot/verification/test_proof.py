@@ -121,6 +121,32 @@ def test_nothing_passes_where_no_test_ran_or_one_fails(runner: str, data: st.Dat
         assert runner != "silent"
 
 
+@table(
+    "before, after, value",
+    [
+        ("Ran 20 tests in 0.1s", "Ran 20 tests in 0.1s", Proof.PASSED),
+        ("Ran 20 tests in 0.1s", "Ran 21 tests in 0.1s", Proof.PASSED),
+        ("Ran 20 tests in 0.1s", "Ran 3 tests in 0.1s", Proof.WARNED),
+        ("Ran 20 tests in 0.1s", "Ran 20 tests in 0.1s\n\nOK (skipped=17)", Proof.WARNED),
+        ("Ran 20 tests in 0.1s", "nothing", Proof.ONLY_EXIT_CODE),
+    ],
+)
+def test_fewer_tests_than_on_the_base_are_told_where_only_the_output_counts_them(
+    before: str, after: str, value: Proof
+) -> None:
+    def done(kind: RunKind, output: str) -> RunResult:
+        ran = ExecResult(output, "", output, 0, timed_out=False, duration_ms=5)
+        return run_result(kind, kind.value, EndedCommand(ran, "/x"), minutes=1)[0]
+
+    runs = (done(RunKind.BEFORE, before), done(RunKind.KEPT, after), done(RunKind.AFTER, after))
+    verdict = judge_runs(Runs("make test", "", "none", "b", "t", *runs), Change("b", "t", ()))
+    assert verdict.proof is value
+    if value is Proof.WARNED:
+        words = "3 ran with this change, 20 on the base"
+        assert verdict.reasons == (f"Fewer tests ran, and no report names them: {words}.",)
+        assert words in verdict.for_model()
+
+
 ERRORS = [
     ("Collecting a\nERROR: No matching distribution found for nosuch\nERROR: later", "ERROR: No matching distribution found for nosuch"),
     ("added 2\nnpm ERR! code E404\nnpm ERR! 404 Not Found\nnpm ERR! A complete log", "npm ERR! code E404"),
@@ -197,6 +223,47 @@ COUNTS = [
     ("prove, none", "Files=0, Tests=0,  0 wallclock secs\nResult: NOTESTS", 0),
     ("sbt", "[info] Tests: succeeded 3, failed 0, canceled 0", 3),
     ("Dart", "00:01 +3: All tests passed!", 3),
+    ("Clojure", "Ran 3 tests containing 5 assertions.\n0 failures, 0 errors.", 3),
+    ("busted", "3 successes / 1 failure / 0 errors / 0 pending : 0.1 seconds", 4),
+    ("Automake", "# TOTAL: 3\n# PASS:  2\n# SKIP:  1\n# XFAIL: 0", 2),
+    ("elm-test", "TEST RUN PASSED\n\nDuration: 90 ms\nPassed:   3\nFailed:   0", 3),
+    ("Playwright", "  1 failed\n    a.spec.ts:3:1 > adds\n  3 passed (2.1s)", 4),
+    ("Gleam", "3 tests, no failures", 3),
+    ("Crystal", "3 examples, 0 failures, 0 errors, 1 pending", 2),
+    # Tests that are only counted did not run.
+    ("unittest, all skipped", "Ran 2 tests in 0.0s\n\nOK (skipped=2)", 0),
+    ("unittest, one skipped", "Ran 3 tests in 0.0s\n\nFAILED (failures=1, skipped=1)", 2),
+    ("pytest, all skipped", "==== 2 skipped, 1 warning in 0.01s ====", 0),
+    (
+        "cargo, all ignored",
+        "running 2 tests\ntest a ... ignored\n\ntest result: ok. 0 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out",
+        0,
+    ),
+    ("jest, all skipped", "Tests:       2 skipped, 2 total", 0),
+    ("jest, one skipped", "Tests:       1 failed, 1 skipped, 3 passed, 5 total", 4),
+    ("vitest, all skipped", "      Tests  2 skipped (2)", 0),
+    ("vitest, one skipped", "      Tests  1 failed | 2 passed | 1 skipped (4)", 3),
+    (
+        "node, all skipped",
+        "# tests 2\n# suites 0\n# pass 0\n# fail 0\n# cancelled 0\n# skipped 2\n# todo 0",
+        0,
+    ),
+    ("bats, all skipped", "1..2\nok 1 adds # skip no bc\nok 2 subtracts # SKIP", 0),
+    ("mix, all skipped", "2 tests, 0 failures, 2 skipped", 0),
+    ("minitest, all skipped", "2 runs, 0 assertions, 0 failures, 0 errors, 2 skips", 0),
+    ("RSpec, all pending", "2 examples, 0 failures, 2 pending", 0),
+    ("PHPUnit, all skipped", "Tests: 2, Assertions: 0, Skipped: 2.", 0),
+    ("Maven, all skipped", "[WARNING] Tests run: 2, Failures: 0, Errors: 0, Skipped: 2", 0),
+    (
+        ".NET, all skipped",
+        "Skipped!  - Failed:     0, Passed:     0, Skipped:     2, Total:     2, Duration: 5 ms",
+        0,
+    ),
+    (
+        "Swift, all skipped",
+        "\t Executed 2 tests, with 2 tests skipped and 0 failures (0 unexpected) in 0.01 seconds",
+        0,
+    ),
     ("colours", "\x1b[32m  2 passing\x1b[0m (8ms)", 2),
     ("make, which says nothing", "make: Nothing to be done for 'test'.", None),
     ("words about tests", "I ran all of the tests, and they passed", None),

@@ -229,8 +229,71 @@ FORMS = {
     "LFM2": f"<|tool_call_start|>[{PYTHON}]<|tool_call_end|>",
     "gpt-oss": f"<|channel|>commentary to=functions.edit_file <|constrain|>json<|message|>{IN_JSON}<|call|>",
     "gpt-oss, whole": f"<|start|>assistant<|channel|>commentary to=functions.edit_file <|constrain|>json<|message|>{IN_JSON}<|call|>",
+    "LongCat": f"<longcat_tool_call>{CALL}</longcat_tool_call>",
+    "Step-3": f'<steptml:toolcall><steptml:invoke name="edit_file">\n{NAMED.replace("parameter", "steptml:parameter")}</steptml:invoke></steptml:toolcall>',
+    "Claude, with a prefix": f'<function_calls>\n<invoke name="edit_file">\n{NAMED.replace("parameter", "antml:parameter")}</invoke>\n</function_calls>',
+    "DeepSeek V4": deepseek(
+        f'<|DSML|tool_calls>\n<|DSML|invoke name="edit_file">\n{NAMED.replace("parameter", "|DSML|parameter")}</|DSML|invoke>\n</|DSML|tool_calls>'
+    ),
+    "OLMo 3": f"<function_calls>\n{PYTHON}\n</function_calls>",
+    "Functionary": f">>>edit_file\n{IN_JSON}",
+    "gpt-oss, the tool first": f"<|start|>assistant to=functions.edit_file<|channel|>commentary json<|message|>{IN_JSON}<|call|>",
+    "an element tool_use": f"<tool_use>\n{CALL}\n</tool_use>",
+    "Qwen, whose end stays": f"<tool_call>\n{CALL}\n</tool_call><|im_end|>",
+    "Mistral, whose end stays": f"[TOOL_CALLS] [{CALL}]</s>",
     "JSON in a block": f"```json\n{CALL}\n```",
 }
+NEEDS = (
+    ToolDefinition(
+        "edit_file",
+        "Edits.",
+        {"type": "object", "properties": {"path": TEXT, "text": TEXT}, "required": ["path", "text"]},
+    ),
+    FORM_TOOLS[1],
+)
+UNKNOWN_FORMS = {
+    "Cline": "<edit_file>\n<path>a.py</path>\n<text>\nx = 1\n</text>\n</edit_file>",
+    "ReAct": f"Thought: I edit it.\nAction: edit_file\nAction Input: {IN_JSON}",
+    "a block of Python": f"```python\n{PYTHON}\n```",
+    "Python alone": PYTHON,
+    "Apertus": f'<|tools_prefix|>[{{"edit_file": {IN_JSON}}}]<|tools_suffix|>',
+    "FunctionGemma": "<start_function_call>call:edit_file{path:<escape>a.py<escape>,text:<escape>x<escape>}<end_function_call>",
+    "GLM-4": f"edit_file\n{IN_JSON}",
+    "a name and a colon": f"edit_file: {IN_JSON}",
+    "an old Command R": f'Action: ```json\n[{{"tool_name": "edit_file", "parameters": {IN_JSON}}}]\n```',
+    "a tool without parameters": 'Next: {"tool": "list_files"}',
+}
+
+
+@pytest.mark.parametrize("form", UNKNOWN_FORMS)
+def test_a_call_in_an_unknown_form_is_told(form: str) -> None:
+    for begin in ("", "I edit the file.\n\n"):
+        found = written_calls(begin + UNKNOWN_FORMS[form], NEEDS, 1)
+        assert (found.calls, found.is_doubtful) == ((), True)
+
+
+@table(
+    "text",
+    [
+        "I changed a.py by edit_file, and the text is short.",
+        "edit_file was called with a path.",
+        "path: a.py\ntext: x",
+        "The tool `list_files` found nothing.",
+        'my_edit_file: {"path": 1, "text": 2}',
+    ],
+)
+def test_words_about_a_tool_are_no_call(text: str) -> None:
+    assert not written_calls(text, NEEDS, 1).is_doubtful
+
+
+@table("between", ["\n", "; ", ";\n", "\n\n"])
+def test_calls_in_json_one_after_the_other(between: str) -> None:
+    two = f'{{"name": "list_files", "parameters": {{}}}}{between}{CALL}'
+    for text in (two, f"<|python_tag|>{two}", f"{two}<|eot_id|>"):
+        assert [call.name for call in written_calls(text, FORM_TOOLS, 1).calls] == ["list_files", "edit_file"]
+    assert written_calls(f"{two} and more", FORM_TOOLS, 1).calls == ()
+
+
 ALONE = {"Llama 3.2, 4"}
 
 

@@ -68,7 +68,7 @@ def streamed(*deltas: dict[str, Any], finish: str | None = "stop", done: bool = 
 
 
 def call_piece(
-    index: int | None = None, call_id: str = "", name: str = "", arguments: Any = None
+    index: int | None = None, call_id: str = "", name: str | None = "", arguments: Any = None
 ) -> dict[str, Any]:
     function: dict[str, Any] = {"name": name} if name else {}
     if arguments is not None:
@@ -93,6 +93,11 @@ def calls_of(response: Response) -> list[tuple[str, dict[str, Any]]]:
         ("content_filter", FinishReason.CONTENT_FILTER),
         ("refusal", FinishReason.REFUSAL),
         ("pause_turn", FinishReason.PAUSE),
+        ("LENGTH", FinishReason.LENGTH),
+        ("MAX_TOKENS", FinishReason.LENGTH),
+        ("max_output_tokens", FinishReason.LENGTH),
+        ("STOP", FinishReason.STOP),
+        ("SAFETY", FinishReason.CONTENT_FILTER),
         ("something new", FinishReason.OTHER),
         ("", FinishReason.STOP),
         (None, FinishReason.STOP),
@@ -169,6 +174,23 @@ def test_content_as_a_list_of_parts() -> None:
         [call_piece(0, "a", "f", '{"x":'), call_piece(0, "a", "f", "1}"), call_piece(1, "b", "g", "{}")],
         [call_piece(0, "a", "f", {"x": 1}), call_piece(1, "b", "g", {})],
         [call_piece(0, "a", "f"), call_piece(1, "b", "g", "{}"), call_piece(0, arguments='{"x":1}')],
+        [
+            call_piece(0, "a", "f", ""),
+            call_piece(0, "b", None, '{"x":'),
+            call_piece(0, "c", None, "1}"),
+            call_piece(1, "d", "g"),
+        ],
+        [
+            call_piece(0, "a", "f", "{}"),
+            call_piece(0, "a", None, '{"x":'),
+            call_piece(0, "", None, "1}"),
+            call_piece(1, "b", "g", "{}"),
+        ],
+        [
+            call_piece(0, "a", "f", '{"x":1}'),
+            call_piece(0, "a", None, '{"x":1}'),
+            call_piece(1, "b", "g", "{}"),
+        ],
     ],
     ids=[
         "vendor",
@@ -180,6 +202,9 @@ def test_content_as_a_list_of_parts() -> None:
         "names repeated",
         "objects",
         "interleaved",
+        "another id with each piece",
+        "an empty object first",
+        "the whole arguments once more",
     ],
 )
 def test_calls_in_pieces(deltas: list[dict[str, Any]]) -> None:
@@ -187,6 +212,50 @@ def test_calls_in_pieces(deltas: list[dict[str, Any]]) -> None:
     assert calls_of(response) == [("f", {"x": 1}), ("g", {})]
     assert len({call.id for call in response.tool_calls}) == 2
     assert all(call.id for call in response.tool_calls)
+
+
+CALL = {"function": {"name": "f", "arguments": '{"x":1}'}}
+
+
+@table(
+    ("choice", "text", "calls"),
+    [
+        ({"message": {"content": ["a", {"text": "b"}]}}, "ab", []),
+        ({"message": {"content": {"type": "text", "text": "a"}}}, "a", []),
+        ({"text": "a"}, "a", []),
+        (
+            {"message": {"tool_calls": [{"id": "c", "name": "f", "arguments": '{"x":1}'}]}},
+            "",
+            [("f", {"x": 1})],
+        ),
+        ({"message": {"tool_calls": CALL}}, "", [("f", {"x": 1})]),
+        ({"message": {"tool_calls": json.dumps([CALL])}}, "", [("f", {"x": 1})]),
+        ({"message": {"tool_calls": "none"}}, "", []),
+        ({"message": {"content": None}, "tool_calls": [CALL]}, "", [("f", {"x": 1})]),
+    ],
+)
+def test_a_choice_in_the_form_of_another_server(
+    choice: dict[str, Any], text: str, calls: list[tuple[str, dict[str, Any]]]
+) -> None:
+    reply = {"choices": [{**choice, "finish_reason": "stop"}], "usage": {"cost": 0.5}}
+    for body in (reply, [reply], {"success": True, "result": reply}, {"data": reply}):
+        response = WIRE.decoder(ASK).read(json.dumps(body).encode())
+        assert (response.text, calls_of(response)) == (text, calls)
+        assert response.usage.charged_usd == 0.5
+
+
+def test_a_reply_that_was_cut_by_the_details_of_its_finish() -> None:
+    choice = {"message": {"content": "x"}, "finish_details": {"type": "max_tokens"}}
+    assert WIRE.decoder(ASK).read(json.dumps({"choices": [choice]}).encode()).finish is FinishReason.LENGTH
+
+
+def test_events_that_end_with_one_line_end_and_a_field_name_that_is_there_twice() -> None:
+    decoder = WIRE.decoder(ASK)
+    pieces = [json.dumps({"choices": [{"delta": {"content": text}}]}) for text in "abc"]
+    decoder.feed("message", f"{pieces[0]}\n{pieces[1]}")
+    decoder.feed("message", f"data: {pieces[2]}")
+    decoder.feed("message", "[DONE]")
+    assert decoder.finish()[1].text == "abc"
 
 
 def test_two_calls_without_ids_or_arguments_in_a_whole_reply() -> None:
@@ -392,6 +461,8 @@ def test_halves_of_surrogate_pairs_do_not_get_through() -> None:
         (b"[]", ProviderError),
         (b"{}", ProviderError),
         (b'{"choices": []}', ProviderError),
+        (b'{"message": "Rate limit exceeded", "status": 429}', RateLimitError),
+        (b'{"errors": [{"message": "busy", "code": 503}], "success": false}', OverloadedError),
         (b'{"error": {"message": "x", "type": "server_error"}}', OverloadedError),
         (b'{"error": {"message": "x", "code": 503}}', OverloadedError),
         (b'{"choices": [{"error": {"message": "x", "code": 400}}]}', InvalidRequestError),

@@ -222,6 +222,17 @@ def test_the_server_may_forbid_another_try() -> None:
         ({"retry-after": "5, Thu, 01 Jan 2026 00:01:00 GMT"}, "", 60),
         ({"retry-after": "Thursday, 01-Jan-26 00:01:00 GMT, 2"}, "", 60),
         ({"retry-after-ms": "250, 250"}, "", 0.25),
+        ({"retry-after": "Thu, 01 Jan 2026 00:00:30 GMT, Thu, 01 Jan 2026 00:01:00 GMT"}, "", 60),
+        ({"retry-after": "1 hour, 5 minutes"}, "", 3_900),
+        ({"retry-after": "PT1M30S"}, "", 90),
+        ({"retry-after": "00:01:30"}, "", 90),
+        (
+            {"retry-after": "0", "x-ratelimit-reset-requests": "20s", "x-ratelimit-remaining-requests": "0"},
+            "",
+            20,
+        ),
+        ({"retry-after": "0"}, "", 0),
+        ({"x-ms-retry-after-ms": "1500"}, "", 1.5),
     ],
 )
 def test_when_to_try_again(headers: dict[str, str], message: str, seconds: float | None) -> None:
@@ -317,6 +328,20 @@ def test_a_long_wait_stays_a_rate_limit_that_says_when() -> None:
     error = classified(429, said(words, code="rate_limit_exceeded"))
     assert type(error) is RateLimitError
     assert error.resume_at == NOW + timedelta(hours=2, minutes=14, seconds=24.5)
+
+
+@table(
+    "body",
+    [
+        {"error": {"type": "usage_limit_reached", "message": "x", "resets_in_seconds": 90}},
+        {"error": {"type": "usage_limit_reached", "message": "x", "resets_at": int(NOW.timestamp()) + 90}},
+        {"ok": False, "error_code": 429, "description": "x", "parameters": {"retry_after": 90}},
+    ],
+)
+def test_a_wait_in_a_field_of_the_body(body: Any) -> None:
+    error = classified(429, body)
+    assert isinstance(error, RateLimitError)
+    assert error.resume_at == NOW + timedelta(seconds=90)
 
 
 def test_a_gateway_passes_the_reset_on_in_the_body() -> None:

@@ -456,6 +456,13 @@ async def test_streams_of_other_content_types(content_type: str, begin: bytes) -
     assert last.response.text == "hällo"
 
 
+async def test_a_stream_that_nobody_asked_for_is_read() -> None:
+    raw = b'data: {"choices":[{"delta":{"content":"done"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+    with ModelServer([Step(raw=raw, headers={"Content-Type": "text/event-stream"})]) as server:
+        async with model_at(server.url) as model:
+            assert (await model.complete(ASK)).text == "done"
+
+
 async def test_a_complete_reply_survives_a_bad_goodbye() -> None:
     step = Step(
         raw=b'data: {"choices":[{"delta":{"content":"done"},"finish_reason":"stop"}]}\n\n' + b" " * 200,

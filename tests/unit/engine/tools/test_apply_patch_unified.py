@@ -85,6 +85,25 @@ async def test_hunks_find_their_place(  # noqa: PLR0913, PLR0917  a table
 
 
 @pytest.mark.parametrize(
+    ("line", "changed"), [(1, 1), (6, 5), (5, 5), (2, 1), (3, None), (7, None), (8, 9), (20, None)]
+)
+async def test_a_line_number_between_places_names_none_of_them(
+    line: int, changed: int | None, context: ToolContext, tmp_path: Path
+) -> None:
+    lines = ["x\n", "1\n", "2\n", "3\n", "x\n", "4\n", "5\n", "6\n", "x\n"]
+    (tmp_path / "a.py").write_text("".join(lines))
+    hunk = f"{NAMES}@@ -{line} +{line} @@\n-x\n+y\n"
+    if changed is None:
+        words = rf"its header says line {line}, where its lines are not\. They are at line 1, 5, 9\."
+        with pytest.raises(ToolError, match=words):
+            await apply(context, hunk)
+    else:
+        await apply(context, hunk)
+        lines[changed - 1] = "y\n"
+    assert (tmp_path / "a.py").read_text() == "".join(lines)
+
+
+@pytest.mark.parametrize(
     ("before", "diff", "words"),
     [
         ("a\nb\nc\n", "@@ -1,3 +1,3 @@\n-a\n-b\n-c\n", "counts 0 more old and 3 more new lines than follow it"),

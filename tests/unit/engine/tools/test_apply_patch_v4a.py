@@ -227,6 +227,33 @@ async def test_a_hunk_that_fits_several_places_is_refused_with_the_places(
     assert (tmp_path / "a.py").read_text() == before
 
 
+TWO_CLASSES = "class A:\n  def run(self):\n    return 1\n\nclass B:\n  def run(self):\n    return 1\n"
+RUN = "@@ def run(self):\n-    return 1\n+    return 2\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "hunks", "after"),
+    [
+        (TWO_CLASSES, RUN, None),
+        (TWO_CLASSES, f"@@ class B:\n{RUN}", TWO_CLASSES[:-2] + "2\n"),
+        (TWO_CLASSES, RUN * 2, TWO_CLASSES.replace("1", "2")),
+        (TWO_CLASSES.replace("1", "7", 1), RUN, TWO_CLASSES.replace("1", "7", 1).replace("1", "2")),
+        ("def f():\n  a\n\ndef g():\n  a\n", "@@ def f():\n-  a\n+  b", "def f():\n  b\n\ndef g():\n  a\n"),
+    ],
+)
+async def test_a_line_that_is_there_twice_names_no_place(
+    before: str, hunks: str, after: str | None, context: ToolContext, tmp_path: Path
+) -> None:
+    (tmp_path / "a.py").write_text(before)
+    if after:
+        await update(context, hunks)
+    else:
+        words = r"the line after @@, 'def run\(self\):', is in the file more than once, and so are its lines\. They are at line 3, 7\."
+        with pytest.raises(ToolError, match=words):
+            await update(context, hunks)
+    assert (tmp_path / "a.py").read_text() == (after or before)
+
+
 async def test_a_hunk_that_fails_again_is_answered_with_the_lines_as_they_are(
     context: ToolContext, tmp_path: Path
 ) -> None:
