@@ -117,7 +117,9 @@ def as_declared(data: bytes, name: str) -> str | None:
 
 
 def marked_encoding(data: bytes) -> str | None:
-    """Return the encoding that a byte order mark of UTF-16 names, or None."""
+    """Return the encoding that a byte order mark of UTF-16 names, or None. That of UTF-32 begins like one of these."""
+    if data.startswith(codecs.BOM_UTF32_LE):
+        return None
     return next((name for mark, name in _MARKS if data.startswith(mark)), None)
 
 

@@ -304,20 +304,43 @@ _FILLER = frozenset(
     re.findall(
         r"\w+",
         "a all and any anymore bot day everyone everything for good hello here hey hi immediately is issue it just longer "
-        "more myself now ok okay on one please pls sorry thank thanks that the this to with you",
+        "more myself now ok okay on one please pls sorry thank thanks that the this to with you "
+        "already anything bit bitte currently first minute moment sec second task team thing today tomorrow yet",
     )
 )
 """Words around a request to stop that do not change what it says."""
 _STOPS = re.compile(
-    r"(?:can|could|would) you (?:please )?(?:stop|wait|pause)|(?:stop|pause)(?: (?:the )?work(?:ing)?)?|halt|cancel|abort|wait|hold|hold off|never ?mind"
-    r"|(?:do not|don'?t) (?:do|fix|implement|touch|continue|proceed|bother|start|merge|open|go|propose|work)"
+    r"(?:can|could|would) you (?:please )?(?:stop|wait|pause)|(?:stop|pause)(?: (?:the )?work(?:ing)?)?|halt|cancel|abort(?: mission)?|wait(?: for)?"
+    r"|hold|hold off|hang|never ?mind|nvm|scratch|forget(?: about)?|ignore|leave"
+    r"|(?:do not|don'?t)(?: (?:do|fix|implement|touch|continue|proceed|bother|start|merge|open|go|propose|work))?"
     r"(?: (?:a|any|the) (?:pull request|pr|change))?"
-    r"|no longer (?:needed|wanted|relevant|valid|necessary)|not (?:needed|wanted|relevant)|leave (?:this|it)(?: alone| to me)?"
-    r"|won'?t ?fix|i(?: have|'ve)? changed my mind"
-    r"|(?:i'?ll|i will|i'?m|i am|let me) (?:do|doing|fix|fixing|take|taking|handle|handling|working)"
+    r"|let(?:'?s| us) (?:not(?: (?:do|fix|change|touch|start|merge))?|wait|stop|pause|hold(?: off)?|skip|drop|leave|cancel)"
+    r"|(?:(?:i|we) )?(?:do not|don'?t) (?:need|want)"
+    r"|(?:no longer|not|isn'?t|aren'?t) (?:be )?(?:needed|wanted|relevant|valid|necessary|required)"
+    r"|(?:leave|keep) (?:this|it)(?: alone| to me| as)?|no need(?: to (?:do|fix|change|implement))?|not a bug|by design|works as (?:intended|designed)"
+    r"|won'?t ?fix|(?:closing|closed)(?: in favou?r of| as (?:duplicate|invalid|wontfix))?|duplicate of|superseded by|i(?: have|'ve)? changed my mind"
+    r"|(?:i'?ll|i will|i'?m|i am|let me|we'?ll|we are|we'?re) (?:already |currently )?(?:do|doing|fix|fixing|take|taking|handle|handling|working)"
+    r"|i(?:'d| would)? (?:want|like|prefer|rather)(?: to)? (?:do|fix|take|handle|solve)"
+    r"|stopp|stoppen|aufhören|abbrechen|warten|arr\w{1,9}|alto|det[eé]n\w{0,3}"
 )
+_HOLDS = re.compile(
+    r"(?:(?:let'?s |please )?put (?:this|it) )?on hold(?: (?:until|till|for) [\w' ]{1,60})?"
+    r"|(?:sorry |hey |no )?(?:i'?m|i am|we are|we'?re) (?:already )?on (?:this|it)(?: (?:one|now|already))?|i(?:'?ve)? got (?:this|it)(?: one)?"
+    r"|(?:i )?(?:already )?(?:have|got) (?:already )?(?:a|my own) (?:fix|patch|pr|pull request|branch|solution)"
+    r"(?: (?:for|of|coming|ready|open|up|here|locally|this|it|on|soon|the|way)){0,5}"
+    r"|(?:(?:already|currently) )?working on (?:this|it)(?: (?:one|already|now|myself))?|taking (?:this|it)(?: (?:one|over))?"
+    r"|(?:someone|somebody)(?: else)? is (?:already )?(?:working on|doing|fixing|handling|taking) (?:this|it)(?: (?:one|already))?"
+    r"|[a-z]{2,30} is (?:already )?working on (?:this|it)(?: (?:one|already))?"
+    r"|(?:i'?ll|i will) take (?:this|it)(?: (?:one|over|from here))?"
+)
+"""Sentences that say it as a whole: their own words are also such as stand around others."""
+_FIRST_CLAUSE = re.compile(
+    r"hold|hang|never ?mind|nvm|stop|scratch|forget|cancel|abort|ignore|no need|not a bug"
+)
+"""What a sentence may begin with, before a comma and its reason."""
+_CLAUSE = re.compile(r"[,\u2013\u2014]| - ")
 _SENTENCE_END = re.compile(r"[.!?;\n]")
-_NO_WORD = re.compile(r"[^a-z' ]")
+_NO_WORD = re.compile(r"[^\w' ]|[\d_]")
 _LONGEST_SENTENCE = 120
 
 
@@ -336,11 +359,22 @@ def asks_to_stop(text: str) -> bool:
     for sentence in _SENTENCE_END.split(own.lower().replace("\u2019", "'")):
         if len(sentence) > _LONGEST_SENTENCE:
             continue
-        named = " ".join(word for word in sentence.split() if not word.startswith("@"))
-        core = _core(_NO_WORD.sub(" ", named).split())
-        if _STOPS.fullmatch(core):
+        clauses = _CLAUSE.split(sentence)
+        if _says_stop(sentence) or _FIRST_CLAUSE.fullmatch(_core(_words(clauses[0]))):
+            return True
+        if "please" in clauses[-1] and _says_stop(clauses[-1]):
             return True
     return False
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a text without names of people."""
+    return _NO_WORD.sub(" ", " ".join(word for word in text.split() if not word.startswith("@"))).split()
+
+
+def _says_stop(text: str) -> bool:
+    words = _words(text)
+    return bool(_STOPS.fullmatch(_core(words)) or _HOLDS.fullmatch(" ".join(words)))
 
 
 _CAP_WORDS = _FILLER | frozenset(

@@ -162,8 +162,11 @@ class TextFile:
 
     def encode(self, text: str) -> bytes:
         """Encode another text for this file as it is, with the byte order mark if the file has one."""
+        has_two = self.text.startswith(_MARK) and text.startswith(_MARK)
+        if self.marked and not has_two:
+            text = text.removeprefix(_MARK)
         if self.marked:
-            text = _MARK + text.removeprefix(_MARK)
+            text = _MARK + text
         try:
             return text.encode(self.encoding)
         except UnicodeEncodeError as error:

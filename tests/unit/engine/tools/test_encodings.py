@@ -99,6 +99,21 @@ async def test_what_the_encoding_lacks_is_refused(context: ToolContext, tmp_path
     assert (tmp_path / "a.txt").read_bytes() == FILES["cp1252"]
 
 
+async def test_a_file_of_utf_32_is_left_as_it_is(context: ToolContext, tmp_path: Path) -> None:
+    data = "\ufefftotal = 1\n".encode("utf-32-le")
+    (tmp_path / "a.txt").write_bytes(data)
+    with pytest.raises(FileUnreadableError, match="UTF-32 text"):
+        await ran(edit_file, context, path="a.txt", old_text="1", new_text="2")
+    assert (tmp_path / "a.txt").read_bytes() == data
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le"])
+async def test_a_second_byte_order_mark_stays(context: ToolContext, tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "a.txt").write_bytes("\ufeff\ufeffx\ntotal = 1\n".encode(encoding))
+    await ran(edit_file, context, path="a.txt", old_text="total = 1", new_text="total = 2")
+    assert (tmp_path / "a.txt").read_bytes() == "\ufeff\ufeffx\ntotal = 2\n".encode(encoding)
+
+
 @pytest.mark.parametrize("name", ["cp1252", "cp932", "gbk", "utf-16"])
 async def test_it_is_found_by_its_words(context: ToolContext, tmp_path: Path, name: str) -> None:
     word = {"cp1252": "élèves", "cp932": "テスト", "gbk": "测试", "utf-16": "мир"}[name]
