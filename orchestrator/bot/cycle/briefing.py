@@ -310,13 +310,28 @@ async def instruction_files(
 
 
 _MOST_IMPORTS_DEEP = 5
+_POINTER_CHARS = 300
 _IMPORT = re.compile(r"(?<![\w@/.-])@([\w./-]++)")
 _INLINE_CODE = re.compile(r"`[^`\n]*`")
 
 
 def imports_of(path: str, text: str, known: Collection[str]) -> list[str]:
-    """Return the files that an instruction file imports by `@path`, outside of code, relative to its folder or the top."""
+    """Return the files that an instruction file imports by `@path`, outside of code, relative to its folder or the top.
+
+    A short file that only names another program's file stands for it. It may be a link that became a text, as Windows
+    checks links out.
+    """
     found: dict[str, None] = {}
+    if len(text) <= _POINTER_CHARS:
+        folder = posixpath.dirname(path)
+        words = {
+            word.strip("`*\"'()[]<>@").rstrip("`*\"')]>.,:;").removeprefix("./")
+            for word in re.split(r"[\s(\[]", text)
+        }
+        named = (
+            posixpath.normpath(posixpath.join(folder, name)) for name in OTHER_DOCUMENTS if name in words
+        )
+        found |= dict.fromkeys(target for target in named if target in known and target != path)
     fence = ""
     for line in text.split("\n"):
         before, fence = fence, fence_after(line.lstrip(), fence)

@@ -168,7 +168,7 @@ _COUNTS = (
     re.compile(r"^\s*Summary \[.{1,20}\] ([0-9]{1,9}) tests? run"),  # nextest
     re.compile(r"^\s+([0-9]{1,9}) (?:passing|failing)\b"),  # mocha, Cypress
     re.compile(  # jest
-        r"^Tests:\s+(?:[0-9]{1,9} failed, )?(?:(?P<left_out>[0-9]{1,9}) (?:skipped|todo), )?(?:[^,]{1,30}, ){0,3}([0-9]{1,9}) total"
+        r"^Tests: {1,20}(?:[0-9]{1,9} failed, )?(?:(?P<left_out>[0-9]{1,9}) (?:skipped|todo), )?(?:[0-9]{1,9} [a-z]{1,20}, ){0,3}([0-9]{1,9}) total"
     ),
     re.compile(r"^(?:No tests? found, exiting|No test files found)"),  # jest, vitest
     re.compile(  # vitest

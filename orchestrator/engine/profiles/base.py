@@ -28,7 +28,11 @@ if TYPE_CHECKING:
     from orchestrator.engine.tools.registry import ToolRegistry
 
 UNIVERSAL_DOCUMENT = "AGENTS.md"
-OTHER_DOCUMENTS = ("CLAUDE.md", ".cursorrules", ".github/copilot-instructions.md", "GEMINI.md")
+OTHER_DOCUMENTS = (
+    *("CLAUDE.md", ".cursorrules", ".github/copilot-instructions.md", "GEMINI.md"),
+    *("AGENT.md", ".claude/CLAUDE.md", ".windsurfrules", ".clinerules", ".junie/guidelines.md"),
+)
+"""The instruction files of other programs. In each folder the first one counts if it has no file of ours."""
 """Instruction files of other programs: the first of them counts in a folder that has none of the profile's own."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError
@@ -54,6 +55,7 @@ _MOST_SHOWN_PLACES = 3
 _MOST_LINES_AROUND = 20
 _FAILED_EDITS = 2
 _SHORT_FILE_LINES = 200
+_MOST_LINES_KEPT = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,8 @@ class _Edit:
 
     async def replace(self, old: str, new: str, places: int | None) -> ToolOutcome:
         text, old, new = self.file.plain, old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
+        if self.file.uses_cr:
+            old, new = old.replace("\r", "\n"), new.replace("\r", "\n")
         found = await asyncio.to_thread(find_text, text, old)
         if not found.spans:
             place, new = await asyncio.to_thread(self._find_shifted, text, old, new, places)
@@ -204,6 +208,8 @@ class _Edit:
             again = self.context.ledger.misses_again(self.name, old)
             other = _rewrite_hint(self.context, self.name, text)
             return Failed(problem + (_show_places(text, found) + other if again else ""))
+        if found.tolerance and len(found.spans) == 1:
+            new = _with_own_characters(text[slice(*found.spans[0])], old, new)
         return await self._write(text, *self._with_file_indentation(text, found, old, new))
 
     def _find_shifted(self, text: str, old: str, new: str, count: int | None) -> tuple[TextPlaces | str, str]:
@@ -286,6 +292,38 @@ class _Edit:
         edited = replace(self.file, text=self.file.decode(after)).plain
         region = numbered(lines_of(edited), line - 1 - _CONTEXT_LINES, last - 1 + _CONTEXT_LINES)
         return Ok(f"Edited {name} at {places}{number}.{tolerance}{syntax} It now reads:\n{region}")
+
+
+def _with_own_characters(there: str, old: str, new: str) -> str:
+    """Return the new text with the file's own quotes, dashes and blanks where the model changes nothing.
+
+    Args:
+        there: what the file has in the place of the old text, which differs from it in such characters.
+    """
+    has, said, wanted = there.split("\n"), old.split("\n"), new.split("\n")
+    if len(has) != len(said) or max(len(said), len(wanted)) > _MOST_LINES_KEPT:
+        return new
+    for tag, first, stop, at, end in SequenceMatcher(None, said, wanted, autojunk=False).get_opcodes():
+        if stop - first == end - at:
+            for step in range(stop - first):
+                mine = has[first + step], said[first + step], wanted[at + step]
+                wanted[at + step] = mine[0] if tag == "equal" else _with_own_ends(*mine)
+    return "\n".join(wanted)
+
+
+def _with_own_ends(has: str, said: str, wanted: str) -> str:
+    """Return a line with the file's characters at its beginning and its end, as far as the model changes nothing there."""
+    if len(has) != len(said):
+        return wanted
+    begin = _equal_characters(said, wanted)
+    end = _equal_characters(said[begin:][::-1], wanted[begin:][::-1])
+    return has[:begin] + wanted[begin : len(wanted) - end] + has[len(has) - end :]
+
+
+def _equal_characters(one: str, other: str) -> int:
+    """Return with how many equal characters two texts begin."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((number for number, pair in pairs if pair[0] != pair[1]), min(len(one), len(other)))
 
 
 def _indented(text: str, shift: Shift) -> str | None:

@@ -73,7 +73,11 @@ def test_a_link_that_leads_nowhere_in_the_repository_is_none(tmp_path: Path, tar
 
 
 @pytest.mark.parametrize(
-    "name", ["CLAUDE.md", ".cursorrules", ".github/copilot-instructions.md", "GEMINI.md"]
+    "name",
+    [
+        *("CLAUDE.md", ".cursorrules", ".github/copilot-instructions.md", "GEMINI.md"),
+        *("AGENT.md", ".claude/CLAUDE.md", ".windsurfrules", ".clinerules", ".junie/guidelines.md"),
+    ],
 )
 def test_a_file_of_another_program_is_read_where_it_is_alone(tmp_path: Path, name: str) -> None:
     assert "Use tabs." in instructions(tmp_path, {name: "Use tabs.\n"})
@@ -83,6 +87,27 @@ def test_it_is_not_read_beside_the_own_one(tmp_path: Path) -> None:
     text = instructions(tmp_path, {"AGENTS.md": "Use spaces.\n", "CLAUDE.md": "Use tabs.\n"})
     assert "Use spaces." in text
     assert "Use tabs." not in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CLAUDE.md",
+        "./CLAUDE.md\n",
+        "Read [CLAUDE.md](CLAUDE.md) first.",
+        "See `CLAUDE.md`.",
+        "# Agents\n\n- CLAUDE.md\n",
+    ],
+)
+def test_a_short_file_that_names_another_one_stands_for_it(tmp_path: Path, text: str) -> None:
+    files = {"AGENTS.md": text, "CLAUDE.md": "Use tabs.\n"}
+    assert "Use tabs." in instructions(tmp_path, files)
+
+
+def test_a_long_one_does_not_nor_does_a_name_that_is_not_there(tmp_path: Path) -> None:
+    files = {"AGENTS.md": "CLAUDE.md is for another program. " * 20, "CLAUDE.md": "Use tabs.\n"}
+    assert "Use tabs." not in instructions(tmp_path / "long", files)
+    assert imports_of("AGENTS.md", "See MY-CLAUDE.md and GEMINI.md", {"CLAUDE.md"}) == []
 
 
 def test_imports_are_followed_inside_the_repository(tmp_path: Path) -> None:

@@ -69,6 +69,31 @@ async def test_an_empty_new_text_removes(context: ToolContext, tmp_path: Path) -
         (b"a \n\nb\n", " \n\nb", "", b"a\n", ""),
         (b"\xef\xbb\xbfa\nb", "a\n", "", b"\xef\xbb\xbfb", ""),
         (b"no newline", "no", "a\nb", b"a\nb newline", ""),
+        (b"a\rb\rc\r", "a\rb", "x\ry", b"x\ry\rc\r", ""),
+        # What the model does not change keeps the file's own characters.
+        (
+            "s = “x”; n = 1\n".encode(),
+            's = "x"; n = 1',
+            's = "x"; n = 2',
+            "s = “x”; n = 2\n".encode(),
+            "quotes, dashes or spaces",
+        ),
+        (
+            "a\u00a0= 1\nb = 2\n".encode(),
+            "a = 1\nb = 2",
+            "a = 1\nb = 3",
+            "a\u00a0= 1\nb = 3\n".encode(),
+            "quotes, dashes or spaces",
+        ),
+        (
+            "“a”\nb\n“c”\n".encode(),
+            '"a"\nb\n"c"',
+            '"a"\nx\ny\n"c"',
+            "“a”\nx\ny\n“c”\n".encode(),
+            "quotes, dashes or spaces",
+        ),
+        ("“a” b\n".encode(), '"a" b', "'a' b", b"'a' b\n", "quotes, dashes or spaces"),
+        (b"a  \nb\n", "a\nb", "a\nc", b"a  \nc\n", "blanks at line ends"),
     ],
 )
 async def test_what_is_overlooked_is_said_and_the_rest_stays(  # noqa: PLR0913, PLR0917  a table
