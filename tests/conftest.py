@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 from orchestrator.app.config.settings import SUITE_VARIABLES
+from tests import hangs
 from tests.doubles.model_server import NO_OTHERS
 
 if TYPE_CHECKING:
@@ -44,8 +45,9 @@ _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 """The default are 700: a test makes more."""
 
 
-def pytest_configure() -> None:
-    """Let the programs that tests start handle SIGHUP, also under `nohup`, which has them ignore it."""
+def pytest_configure(config: pytest.Config) -> None:
+    """End tests that hang. Let the programs that tests start handle SIGHUP, also under `nohup`, which has them ignore it."""
+    config.pluginmanager.register(hangs)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(
             signal.SIGHUP, lambda _number, _frame: None
