@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fnmatch
 import json
 import os
 import re
@@ -47,7 +48,7 @@ def run(
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
         cwd=tree,
-        env={**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", **variables},
+        env={**os.environ, "PYTHONPATH": str(tree), **variables},
         input=said,
         capture_output=True,
         text=True,
@@ -190,7 +191,9 @@ def tree_without(folder: Path, *names: str) -> Path:
     }
 
     def ignored(at: str, found: list[str]) -> set[str]:
-        return {one for one in found if f"{at}/{one}" in left_out or one in {".git", ".venv", "__pycache__"}}
+        # Not what git, an environment and linters keep, or what a process just compiles. What is compiled stays so.
+        kept = {".git", ".venv", *fnmatch.filter(found, ".*_cache"), *fnmatch.filter(found, "*.pyc.*")}
+        return {one for one in found if f"{at}/{one}" in left_out or one in kept}
 
     shutil.copytree(ROOT, folder / "tree", ignore=ignored, symlinks=True)
     for name in names:
