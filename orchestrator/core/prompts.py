@@ -37,6 +37,7 @@ def _environment() -> jinja2.Environment:
         autoescape=False,  # noqa: S701  the reader is a model, not a browser
         trim_blocks=True,
         lstrip_blocks=True,
+        auto_reload=False,
     )
 
 

@@ -47,7 +47,7 @@ def _protected_paths() -> Iterable[Any]:
 
 
 def _secrets() -> Iterable[Any]:
-    return [compiled for group in secrets._compiled() for _, compiled, *_ in group]
+    return [compiled for group in secrets._compiled() for _, compiled, *_ in group.patterns]
 
 
 def _rules() -> Iterable[Any]:

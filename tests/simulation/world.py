@@ -8,7 +8,7 @@ import resource
 import tempfile
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
@@ -133,23 +133,23 @@ def settings_of(flags: tuple[tuple[str, Any], ...]) -> Loaded:
 
 @dataclass(slots=True)
 class Machine:
-    """A computer. A lost one is replaced by a new one with an empty disk."""
+    """A computer. A lost one is replaced by a new one with an empty disk.
+
+    Attributes:
+        home: where the program keeps its state.
+        temporary: where clones are made.
+    """
 
     number: int
     root: Path
     name: str
     skew: timedelta = timedelta(0)
     full_until: float = 0.0
+    home: Path = field(init=False)
+    temporary: Path = field(init=False)
 
-    @property
-    def home(self) -> Path:
-        """Where the program keeps its state."""
-        return self.root / "home"
-
-    @property
-    def temporary(self) -> Path:
-        """Where clones are made."""
-        return self.root / "tmp"
+    def __post_init__(self) -> None:
+        self.home, self.temporary = self.root / "home", self.root / "tmp"
 
 
 @dataclass(slots=True)

@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 TYPE_KEY = "type"
 _MAX_DEPTH = 100
 _TOO_DEEP = "[nested too deeply]"
+_PLAIN = frozenset({str, int, bool})
+"""The kinds of most values, which JSON has too."""
 
 EVENT_TYPES: dict[str, type[Event]] = {cls.__name__: cls for cls in typing.get_args(Event)}
 """All classes of the union, by their names in the journal."""
@@ -100,13 +102,20 @@ def decode_event(data: Mapping[str, Any]) -> Event | UnknownRecord:
     return event
 
 
+@functools.cache
+def _field_names(cls: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(cls))
+
+
 def _encode_fields(value: Any) -> dict[str, Any]:
-    return {field.name: _encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    return {name: _encode(getattr(value, name)) for name in _field_names(type(value))}
 
 
 def _encode(value: Any, depth: int = 0) -> Any:
     if depth > _MAX_DEPTH:
         return _TOO_DEEP
+    if value is None or type(value) in _PLAIN:
+        return value
     match value:
         case Mapping():
             return {str(key): _encode(item, depth + 1) for key, item in value.items()}

@@ -321,13 +321,13 @@ def size_of_json(value: JsonObject) -> int:
         item: Any = rest.pop()
         size += _BYTES_OF_PUNCTUATION
         match item:
-            case Mapping():
+            case str():
+                size += size_of_text(item) + sum(map(item.count, _ESCAPED))
+            case dict() | Mapping():
                 size += sum(size_of_text(str(key)) + _BYTES_OF_PUNCTUATION for key in item)
                 rest.extend(item.values())
             case list() | tuple():
                 rest.extend(item)
-            case str():
-                size += size_of_text(item) + sum(map(item.count, _ESCAPED))
             case _:
                 size += len(str(item))
     return size

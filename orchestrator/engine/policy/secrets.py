@@ -81,17 +81,20 @@ class Redactor:
     def redact_value(self, value: _T) -> _T:
         """Return a copy of an event, or of JSON, with every text redacted by itself, the keys of JSON too.
 
-        Names of types, of fields and of the members of enumerations stay. An image that holds a secret becomes
-        empty. An object of another kind becomes text.
+        An event without lists, JSON and secrets is its own copy, because events do not change. Names of types, of fields
+        and of the members of enumerations stay. An image that holds a secret becomes empty. An object of another kind
+        becomes text.
         """
         copy: _T = self._copy(value)
         return copy
 
     def _copy(self, value: Any, depth: int = 0) -> Any:
-        if isinstance(value, Mapping | list | tuple) or is_dataclass(value):
-            return self._copy_of_parts(value, depth + 1) if depth <= _MAX_DEPTH else _TOO_DEEP
+        if type(value) is str:
+            return self.redact(value)
         if value is None or isinstance(value, bool | int | float | StrEnum):
             return value
+        if isinstance(value, list | tuple | Mapping) or is_dataclass(value):
+            return self._copy_of_parts(value, depth + 1) if depth <= _MAX_DEPTH else _TOO_DEEP
         if isinstance(value, bytes):
             return b"" if self.holds_secret(b64encode(value).decode()) else value
         return self.redact(str(value))
@@ -111,8 +114,11 @@ class Redactor:
                 copies[name] = self._copy(item, depth)
             return copies
         for field in fields(value):
-            copies[field.name] = self._copy(getattr(value, field.name), depth)
-        return replace(value, **copies)
+            part = getattr(value, field.name)
+            copy = self._copy(part, depth)
+            if copy is not part:
+                copies[field.name] = copy
+        return replace(value, **copies) if copies else value
 
     def spans(self, data: bytes) -> list[_Span]:
         """Return the spans of secrets in a UTF-8 text: in order, separate, at the borders of characters."""
@@ -430,11 +436,22 @@ def _has_more_than_words(text: bytes) -> bool:
 _Compiled = tuple[tuple[bytes, ...], "re.Pattern[bytes]", _Looks, bytes]
 
 
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Patterns that are looked for together, and their needles, each once."""
+
+    patterns: tuple[_Compiled, ...]
+    needles: frozenset[bytes]
+
+
 @cache
-def _compiled() -> tuple[list[_Compiled], list[_Compiled]]:
+def _compiled() -> tuple[_Group, _Group]:
     """Compile the patterns of `_IN_RUNS` and of `_ANYWHERE`, at the first use because it takes a while."""
     in_runs, anywhere = (
-        [(one.needles, re.compile(one.regex), one.looks, b"a" * one.run) for one in group]
+        _Group(
+            tuple((one.needles, re.compile(one.regex), one.looks, b"a" * one.run) for one in group),
+            frozenset(needle for one in group for needle in one.needles),
+        )
         for group in (_IN_RUNS, _ANYWHERE)
     )
     return in_runs, anywhere
@@ -448,12 +465,15 @@ def _credentials(data: bytes) -> Iterator[_Span]:
         yield from spans_in_parts(data, near, b"\n", lambda text: _matches(in_runs, text))
 
 
-def _matches(patterns: Iterable[_Compiled], data: bytes) -> Iterator[_Span]:
+def _matches(group: _Group, data: bytes) -> Iterator[_Span]:
     """Yield where the patterns match."""
     small = data.lower()
+    there = {needle for needle in group.needles if needle in small}
+    if not there:  # true for most texts
+        return
     runs: bytes | None = None
-    for needles, regex, looks, run in patterns:
-        if not any(needle in small for needle in needles):
+    for needles, regex, looks, run in group.patterns:
+        if there.isdisjoint(needles):
             continue
         if run:
             runs = data.translate(_RUN_MAP) if runs is None else runs
