@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from orchestrator.app.config.settings import SUITE_VARIABLES
 from tests import hangs
@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 
 # The same examples each time, so that more of them find more only where the code is new:
 # HYPOTHESIS_PROFILE=thorough has others each time, and many.
-settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=25)
-settings.register_profile("thorough", deadline=None, max_examples=500)
+# On a busy machine making an example takes long.
+_PATIENT = (HealthCheck.too_slow,)
+settings.register_profile(
+    "repeatable", deadline=None, derandomize=True, max_examples=25, suppress_health_check=_PATIENT
+)
+settings.register_profile("thorough", deadline=None, max_examples=500, suppress_health_check=_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 _KEPT = re.compile(

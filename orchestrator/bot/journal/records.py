@@ -108,7 +108,7 @@ def _field_names(cls: type) -> tuple[str, ...]:
 
 
 def _encode_fields(value: Any) -> dict[str, Any]:
-    return {name: _encode(getattr(value, name)) for name in _field_names(type(value))}
+    return {name: _encode(getattr(value, name)) for name in _field_names(value.__class__)}
 
 
 def _encode(value: Any, depth: int = 0) -> Any:
