@@ -201,7 +201,7 @@ PIECES = st.sampled_from(
 NAMES = st.lists(PIECES, min_size=1, max_size=8).map("".join).filter(lambda name: name not in {".", ".."})
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(drawn=st.lists(NAMES, min_size=150, max_size=300))
 def test_what_git_refuses_is_refused(drawn: list[str], tmp_path: Path) -> None:
     names = [*GIT, *MODULES, *OTHERS, *drawn]

@@ -193,7 +193,11 @@ _NAMES = st.sampled_from(["a", "b", "d", "d/x", "d/y"])
 _STEPS = st.lists(st.tuples(_NAMES, st.none() | st.binary(max_size=8)), max_size=6)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(turns=st.lists(_STEPS, min_size=1, max_size=3))
 async def test_undo_and_redo_are_inverse(
     turns: list[list[tuple[str, bytes | None]]], tmp_path_factory: pytest.TempPathFactory

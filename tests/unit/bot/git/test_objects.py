@@ -120,7 +120,11 @@ _TREES = st.dictionaries(_NAMES, st.sampled_from(["1", "2"]), max_size=6)
 
 
 @given(_TREES, _TREES, st.sets(_NAMES))
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=15,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+)
 def test_a_mixed_tree_has_each_path_from_one_of_both(
     opened: Clone, first: dict[str, str], second: dict[str, str], paths: set[str]
 ) -> None:

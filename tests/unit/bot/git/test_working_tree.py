@@ -264,7 +264,7 @@ def _do(folder: Path, step: tuple[str, list[str], str]) -> None:
         pass
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=15)
 @given(before=st.lists(STEP, max_size=6), after=st.lists(STEP, max_size=8))
 def test_what_differs_and_what_is_stored_is_what_git_says(
     tmp_path: Path, before: list[tuple[str, list[str], str]], after: list[tuple[str, list[str], str]]

@@ -354,7 +354,7 @@ NAMES = st.sampled_from(
 @settings(
     max_examples=2 * settings().max_examples,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.lists(NAMES, max_size=6), st.sampled_from(["", "/"]))
 def test_no_accepted_path_resolves_outside(

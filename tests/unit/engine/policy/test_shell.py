@@ -91,7 +91,11 @@ def parsed(text: str) -> CommandLine | None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "dash"])
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=3,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(seed=st.integers(0, 2**32))
 def test_shells_pass_programs_exactly_the_parsed_words(
     shell: str, tmp_path_factory: pytest.TempPathFactory, seed: int

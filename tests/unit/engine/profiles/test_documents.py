@@ -176,7 +176,7 @@ def test_the_budget_of_any_text(contents: list[str | bytes], limit: int) -> None
 _PIECES = st.sampled_from(["x", "ü", "€", "😀", "\ufeff"])
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.tuples(_PIECES, st.integers(-9, 9)), min_size=1, max_size=3), st.integers(0, 40_000))
 async def test_what_the_shell_cuts_is_never_seen(
     tmp_path: Path, ends: list[tuple[str, int]], first: int
