@@ -7,7 +7,7 @@ from tests.architecture.modules import modules, parsed
 
 ALLOWED = {
     "plugins/containers/sandbox.py: start_container Scratch.remove": "five small files of our own",
-    "plugins/mcp/transports.py: _started plugins/mcp/folders.py:own_folder": "it is entered and left in a thread",
+    "plugins/mcp/transports.py: _started plugins/mcp/transports.py:own_folder": "it is entered and left in a thread",
 }
 """Calls that are right, with the reason."""
 

@@ -74,7 +74,7 @@ CHANNELS = (
         FILE,
         "files that a person names: pages, reports, saved conversations, settings",
         "redacted where they are written, a page in each text before it is escaped; a setting with a secret is refused",
-        {"app/cli/output.py": 4, "app/cli/config.py": 1, "plugins/backtest/export.py": 1},
+        {"app/cli/output.py": 4, "app/cli/config.py": 1, "plugins/backtest/command.py": 1},
     ),
     Channel(
         FILE,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.app.doctor import repository as doctor
 from orchestrator.bot.cycle import relevance
-from orchestrator.bot.policy import change_checks, markup_page
+from orchestrator.bot.policy import change_checks, hidden_markup
 from orchestrator.bot.verification import base as verification
 from orchestrator.engine.environments import patterns
 from orchestrator.engine.models import catalog, failures, openai_responses
@@ -56,7 +56,7 @@ def _rules() -> Iterable[Any]:
 
 
 def _html_lines() -> Iterable[Any]:
-    rule: Any = markup_page._html_rule()
+    rule: Any = hidden_markup._html_rule()
     return [part for begin, end, _ in rule.__globals__["HTML_SEQUENCES"] for part in (begin, end)]
 
 
@@ -99,12 +99,12 @@ MADE: dict[tuple[str, str], Examples] = {
         "bot.policy.change_checks",
         "'|'.join((*([f\"(?:^|/)(?:{'|'.join(names)})\"] if names else []), *others))",
     ): _protected_paths,
-    ("bot.policy.markup_page", "pattern"): _html_lines,
+    ("bot.policy.hidden_markup", "pattern"): _html_lines,
     (
-        "bot.policy.markup_page",
+        "bot.policy.hidden_markup",
         "f'(?im)\\\\n[ \\\\t>]*+(?!{begins_block}){TAG}[ \\\\t\\\\f]*+$'",
-    ): lambda: [markup_page._tag_line_pattern()],
-    ("bot.policy.markup_page", "f'(?:[ \\\\t]*+>){{0,{most}}}+'"): lambda: [
+    ): lambda: [hidden_markup._tag_line_pattern()],
+    ("bot.policy.hidden_markup", "f'(?:[ \\\\t]*+>){{0,{most}}}+'"): lambda: [
         rf"(?:[ \t]*+>){{0,{most}}}+" for most in (1, 3, "")
     ],
     ("bot.policy.wording", "unsafe"): lambda: [r"[()@$\[\]*`|<>:]"],

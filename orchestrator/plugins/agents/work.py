@@ -1,52 +1,520 @@
 """An agent program at work in a session, in place of the loop: its box, its relay, its server of tools, and its turns.
 
-The files and the relay's record are the truth. What the program tells, its stop reasons and its own costs are not.
+The files, the host's own tool calls and the relay's record are the truth. What the program tells, its stop reasons and
+its own costs are not. What it tells becomes `SubagentEvent`s with the agent's name, so that every view shows who said
+it.
+
+The session's tools are served over HTTP: the Model Context Protocol in the form `Streamable HTTP`,
+https://modelcontextprotocol.io/specification/2025-06-18/basic/transports. Calls run by the session's own runner:
+checked, asked of the gate, told in events, and answered as to a model. The answer to a call is a stream that begins at
+once, because programs wait for the first byte of an answer for minutes only, and tests may take longer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
+import json
+import posixpath
+import re
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.errors import BadReplyError
-from orchestrator.core.http_server import serving
-from orchestrator.core.messages import Image
-from orchestrator.core.prompts import render
+from acp.schema import (
+    AgentMessageChunk,
+    AgentPlanUpdate,
+    AgentThoughtChunk,
+    FileEditToolCallContent,
+    TextContentBlock,
+    ToolCallProgress,
+    ToolCallStart,
+)
+
+from orchestrator.core.changes import FileChange, FileVersion
+from orchestrator.core.errors import BadReplyError, ToolError
+from orchestrator.core.events import (
+    CallStatus,
+    Defence,
+    Guarded,
+    PlanAccepted,
+    ReasoningDelta,
+    SubagentEvent,
+    TextDelta,
+    TodosChanged,
+    ToolCallEnded,
+    ToolCallStarted,
+    Warned,
+)
+from orchestrator.core.http_server import ServerLimits, serving
+from orchestrator.core.messages import Image, ToolCall
+from orchestrator.core.prompts import one_line, render
+from orchestrator.core.todos import MOST_CHARACTERS, TodoList, TodoPriority, TodoStatus
 from orchestrator.engine.environments.running_program import ProgramReport
 from orchestrator.engine.profiles.base import Profile
+from orchestrator.engine.session.gate import Refusal
 from orchestrator.engine.session.loop import EndKind, SessionEnd, is_question
+from orchestrator.engine.tools.base import Order
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
 from orchestrator.engine.tools.files import read_file
 from orchestrator.engine.tools.registry import ToolRegistry
 from orchestrator.engine.tools.search import glob, grep, list_dir
 from orchestrator.engine.tools.shell import run_shell_command
 from orchestrator.plugins.agents.box import HOME, MODEL_PORT, TOOLS_PORT, Start, boxed
-from orchestrator.plugins.agents.host_tools import LIMITS, HostTools
 from orchestrator.plugins.agents.known import fill_in
 from orchestrator.plugins.agents.relay import Relay, RelayLimits
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from orchestrator.core.changes import FileChange
+    from acp.schema import ToolCallUpdate
+    from starlette.types import Receive, Scope, Send
+
     from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Emit, Event
     from orchestrator.core.messages import Message
     from orchestrator.engine.environments.running_program import RunningProgram
     from orchestrator.engine.environments.sandbox.bubblewrap import BubblewrapSandbox
     from orchestrator.engine.policy.secrets import Redactor
-    from orchestrator.engine.session.calls import ToolRunner
+    from orchestrator.engine.session.budget import Budget
+    from orchestrator.engine.session.calls import CallEnd, ToolRunner
+    from orchestrator.engine.session.gate import Gate
     from orchestrator.engine.session.loop import Inputs
-    from orchestrator.engine.tools.base import Tool
+    from orchestrator.engine.tools.base import Ends, Tool
     from orchestrator.engine.tools.control import MayFinish, Propose, RunTests
     from orchestrator.plugins.agents.client import AgentConnection
     from orchestrator.plugins.agents.known import AgentKind, Installed
     from orchestrator.plugins.agents.relay import Upstream
-    from orchestrator.plugins.agents.told import Told
+
+
+_TITLE_CHARS, _OUTPUT_CHARS, _TEXT_CHARS = 200, 20_000, 20_000
+_MOST_CALLS = 5_000
+_READS = frozenset({"read", "search", "think", "fetch", "switch_mode"})
+_EDITS = frozenset({"edit", "delete", "move"})
+_ANY_FILE = FileVersion("100644", b"", 0)
+_WORD = re.compile(r"[A-Za-z]+(?:_[A-Za-z]+)*")
+_MOST_WORDS = 6
+
+
+class Told:
+    """What one agent tells in one session, and the answers to its requests.
+
+    Args:
+        agent: its name in events.
+        emit: receives the events.
+        policy: answers its requests for permission.
+        ours: the names of the host's tools, whose calls the host itself tells of.
+
+    Attributes:
+        last_text: what it said since its last call, which is its last word at the end of a turn.
+    """
+
+    def __init__(
+        self, agent: str, emit: Emit, policy: PermissionPolicy, ours: Sequence[str], clock: Clock
+    ) -> None:
+        self._agent, self._emit, self._policy, self._ours, self._clock = (
+            agent,
+            emit,
+            policy,
+            frozenset(ours),
+            clock,
+        )
+        self._calls: dict[str, str] = {}
+        self._ended: set[str] = set()
+        self._is_full = False
+        self.last_text = ""
+
+    def told(self, update: Any) -> None:
+        """See `Listener`."""
+        match update:
+            case AgentMessageChunk(content=TextContentBlock(text=text)):
+                self.last_text = (self.last_text + text)[:_TEXT_CHARS]
+                self._tell(TextDelta(text))
+            case AgentThoughtChunk(content=TextContentBlock(text=text)):
+                self._tell(ReasoningDelta(text))
+            case ToolCallStart():
+                self._begin(update.tool_call_id, update.title, update)
+                self._progress(update)
+            case ToolCallProgress():
+                self._progress(update)
+            case AgentPlanUpdate():
+                self._plan(update)
+            case _:
+                pass
+
+    def end_turn(self) -> str:
+        """Keep what was said last, end the calls that have no end, and return that text."""
+        text = self._flush()
+        for number in [one for one in self._calls if one not in self._ended]:
+            self._end(number, CallStatus.INTERRUPTED, "the turn ended before this call")
+        return text
+
+    def may(self, call: ToolCallUpdate) -> bool:
+        """See `Listener`."""
+        if call.kind in {None, "other"} and self._is_ours(call.title or ""):
+            return True
+        self._begin(call.tool_call_id, call.title or "", call)
+        refusal = self._policy.refusal(call)
+        if refusal is not None:
+            self._policy.budget.count_denial()
+            self._emit(Guarded(refusal.defence, f"{self._agent} asked, and was refused: {refusal}"))
+            self._end(call.tool_call_id, CallStatus.REFUSED, str(refusal))
+        return refusal is None
+
+    def _is_ours(self, title: str) -> bool:
+        """Return whether a call is one of the host's tools, such as `mcp__pullwright__finish`, by its title."""
+        words = _WORD.findall(title[:_TITLE_CHARS].replace("pullwright_", "pullwright "))
+        return len(words) <= _MOST_WORDS and "pullwright" in words and not self._ours.isdisjoint(words)
+
+    def _tell(self, event: Event) -> None:
+        self._emit(SubagentEvent(self._agent, event))
+
+    def _flush(self) -> str:
+        text, self.last_text = self.last_text.strip(), ""
+        if text:
+            self._tell(PlanAccepted(text, 0))
+        return text
+
+    def _begin(self, number: str, title: str, call: Any) -> None:
+        if number in self._calls or self._is_ours(title):
+            return
+        if len(self._calls) >= _MOST_CALLS:
+            if not self._is_full:
+                self._is_full = True
+                self._emit(
+                    Warned(
+                        f"{self._agent} told of more than {_MOST_CALLS:,} calls; the others are not recorded"
+                    )
+                )
+            return
+        self._flush()
+        name = self._calls[number] = self._named(title or call.kind or "call")
+        self._tell(ToolCallStarted(number, name, _arguments(call)))
+
+    def _named(self, title: str) -> str:
+        """Return a title as it can be shown: one line, in which a terminal finds nothing to carry out."""
+        return one_line(title, limit=_TITLE_CHARS, keep="`")
+
+    def _progress(self, update: Any) -> None:
+        status = {"completed": CallStatus.OK, "failed": CallStatus.FAILED}.get(update.status or "")
+        if status is not None:
+            self._end(update.tool_call_id, status, _output(update))
+
+    def _end(self, number: str, status: CallStatus, output: str) -> None:
+        if number in self._calls and number not in self._ended:
+            self._ended.add(number)
+            self._tell(ToolCallEnded(number, self._calls[number], status, output))
+
+    def _plan(self, update: AgentPlanUpdate) -> None:
+        """Show the agent's plan as the todo list."""
+        todos, now = TodoList(), self._clock.now()
+        try:
+            for entry in update.entries:
+                item = todos.add(entry.content[:MOST_CHARACTERS], TodoPriority(entry.priority), now)
+                todos.update(item.id, now, status=TodoStatus(entry.status))
+        except (ToolError, ValueError):
+            pass  # the rest of a plan that is too long, or has an empty line
+        self._emit(TodosChanged(todos.items, todos.added))
+
+
+class PermissionPolicy:
+    """Answers an agent's requests as the gate answers a model's calls.
+
+    Args:
+        root: the clone's tree. Nothing else may be edited.
+        gate: decides about commands.
+        protect: returns why the change to a file waits for a person, or None.
+        runs_commands: whether the agent may run commands at all.
+        budget: counts what was refused.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        gate: Gate,
+        protect: Callable[[FileChange], str | None],
+        budget: Budget,
+        *,
+        runs_commands: bool,
+    ) -> None:
+        self._root, self._gate, self._protect, self._runs_commands = root, gate, protect, runs_commands
+        self.budget = budget
+
+    def refusal(self, call: ToolCallUpdate) -> Refusal | None:
+        """Return why the agent may not do this; None if it may."""
+        kind = call.kind or "other"
+        if kind in _READS:
+            return None
+        if kind in _EDITS:
+            return self._of_edit(call)
+        command = _command(call.raw_input) or call.title or ""
+        if not self._runs_commands:
+            return Refusal(f"no command runs here: {one_line(command, limit=_TITLE_CHARS)}", Defence.LEVEL)
+        tool = run_shell_command()
+        found = self._gate(tool, ToolCall(call.tool_call_id, tool.name, {"command": command}))
+        return found if found is None or isinstance(found, Refusal) else Refusal(found, Defence.COMMANDS)
+
+    def _of_edit(self, call: ToolCallUpdate) -> Refusal | None:
+        paths = _paths(call)
+        if not paths:
+            return Refusal("the edit names no file", Defence.PATHS)
+        for path in paths:
+            inside = posixpath.relpath(posixpath.normpath(posixpath.join(self._root, path)), self._root)
+            if inside.split("/")[0] in {"..", ".", ".git"}:
+                return Refusal(
+                    f"{one_line(path, limit=_TITLE_CHARS)} is outside of the clone's files", Defence.PATHS
+                )
+            if reason := self._protect(FileChange(inside, None, _ANY_FILE)):
+                return Refusal(
+                    f"{one_line(inside, limit=_TITLE_CHARS)} waits for a person: {reason}",
+                    Defence.PROTECTED_PATHS,
+                )
+        return None
+
+
+def _command(given: Any) -> str:
+    """Return the command in the input of a call, as programs write it."""
+    value = given.get("command", given.get("cmd")) if isinstance(given, dict) else None
+    if isinstance(value, list):
+        # The last word of `bash -lc COMMAND` is what counts.
+        return str(value[-1]) if value else ""
+    return value if isinstance(value, str) else ""
+
+
+def _paths(call: Any) -> list[str]:
+    """Return the files that an edit names: its places, and its differences."""
+    found = [one.path for one in call.locations or ()]
+    found += [one.path for one in call.content or () if isinstance(one, FileEditToolCallContent)]
+    return list(dict.fromkeys(found))
+
+
+def _arguments(call: Any) -> dict[str, Any]:
+    """Return what a call is about, in a bounded form: its kind, its places, and its input as text."""
+    told: dict[str, Any] = {"kind": str(call.kind or "other")}
+    if places := _paths(call):
+        told["paths"] = [one_line(path, limit=_TITLE_CHARS) for path in places[:20]]
+    if call.raw_input:
+        told["input"] = json.dumps(call.raw_input, default=str)[:_OUTPUT_CHARS]
+    return told
+
+
+def _output(update: Any) -> str:
+    """Return the text of a call's result, and its differences, in a bounded form."""
+    parts = []
+    for one in update.content or ():
+        if isinstance(one, FileEditToolCallContent):
+            parts.append(f"{one.path}\n- {one.old_text or ''}\n+ {one.new_text}")
+        elif (inner := getattr(one, "content", None)) is not None and isinstance(inner, TextContentBlock):
+            parts.append(inner.text)
+    if not parts and update.raw_output:
+        parts.append(json.dumps(update.raw_output, default=str))
+    return "\n".join(parts)[:_OUTPUT_CHARS]
+
+
+MOST_ANSWER_CHARS = 9_500
+"""One program cuts what is longer than 10,000 characters."""
+_PING_SECONDS = 15.0
+_STOP_SECONDS = 60.0
+"""Time in which the program is stopped after a call that ends the session."""
+_MOST_AT_ONCE = 8
+_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+_LATEST = "2025-06-18"
+_NOT_FOUND, _INVALID = -32601, -32602
+LIMITS = ServerLimits(
+    connections=64,
+    streams=32,
+    body_bytes=4 << 20,
+    head_seconds=600.0,
+    answer_seconds=60.0,
+    stream_seconds=86_400.0,
+    end_seconds=0.1,
+)
+"""Programs keep connections open, and a call may take as long as the tests. At the end no program is there any more, and
+the call that ended the session still waits."""
+
+
+class HostTools:
+    """The tools of one session as an ASGI application.
+
+    Args:
+        runner: runs the calls.
+        token: what the program has to send with each request.
+        instructions: text for the program's model.
+        changed: called before each call, because the program may have changed files by itself.
+
+    Attributes:
+        ending: the end of the session that a call caused; None before that.
+        ended: set at that moment.
+    """
+
+    def __init__(
+        self, runner: ToolRunner, token: str, instructions: str, changed: Callable[[], None] = lambda: None
+    ) -> None:
+        self._runner, self._token, self._instructions, self._changed = runner, token, instructions, changed
+        self._alone, self._together = asyncio.Lock(), asyncio.Semaphore(_MOST_AT_ONCE)
+        self._calls: dict[str, asyncio.Task[CallEnd]] = {}
+        self._count = 0
+        self.ending: Ends | None = None
+        self.ended = asyncio.Event()
+        self.error: BaseException | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        headers = dict(scope["headers"])
+        given = headers.get(b"authorization", b"")
+        if not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
+            return await _respond(send, 401)
+        if scope["method"] != "POST":
+            return await _respond(send, 405 if scope["method"] == "GET" else 200)
+        body = (await receive()).get("body", b"")
+        try:
+            message = json.loads(body)
+        except (ValueError, RecursionError):
+            message = None
+        if not isinstance(message, dict):
+            return await _respond(send, 400)
+        return await self._take(message, send)
+
+    async def _take(self, message: dict[str, Any], send: Send) -> None:
+        name, number = message.get("method"), message.get("id")
+        params = message.get("params")
+        params = params if isinstance(params, dict) else {}
+        if number is None or name is None:
+            if name == "notifications/cancelled":
+                self._cancel(params.get("requestId"))
+            return await _respond(send, 202)
+        if name == "tools/call":
+            return await self._call(number, params, send)
+        match name:
+            case "initialize":
+                wanted = params.get("protocolVersion")
+                result: dict[str, Any] = {
+                    "protocolVersion": wanted if wanted in _VERSIONS else _LATEST,
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "pullwright", "version": "1"},
+                    "instructions": self._instructions,
+                }
+            case "ping":
+                result = {}
+            case "tools/list":
+                result = {"tools": self._listed()}
+            case _:
+                return await _answer(
+                    send, {"id": number, "error": {"code": _NOT_FOUND, "message": "no such method"}}
+                )
+        return await _answer(send, {"id": number, "result": result})
+
+    def _listed(self) -> list[dict[str, Any]]:
+        tools = [self._runner.tools.get(name) for name in self._runner.told]
+        return [
+            {
+                "name": tool.name,
+                "description": tool.definition.description,
+                "inputSchema": tool.definition.parameters,
+            }
+            for tool in tools
+            if tool is not None
+        ]
+
+    async def _call(self, number: Any, params: dict[str, Any], send: Send) -> None:
+        """Run a call, with a sign of life from time to time."""
+        name, arguments = params.get("name"), params.get("arguments")
+        if not isinstance(name, str) or not isinstance(arguments, dict | None):
+            return await _answer(send, {"id": number, "error": {"code": _INVALID, "message": "no call"}})
+        self._count += 1
+        call = ToolCall(f"host-{self._count}", name, arguments or {})
+        await send(
+            {
+                "type": "http.response.start",
+                "status": 200,
+                "headers": [(b"content-type", b"text/event-stream")],
+            }
+        )
+        await _piece(send, b": working\n\n")
+        task = self._calls[_key(number)] = asyncio.ensure_future(self._run(call))
+        try:
+            while not (await asyncio.wait([task], timeout=_PING_SECONDS))[0]:
+                await _piece(send, b": working\n\n")
+            result = self._result(task)
+            if self.ended.is_set():
+                # The program is stopped now. An answer would make it ask its model once more.
+                await asyncio.sleep(_STOP_SECONDS)
+            data = json.dumps({"jsonrpc": "2.0", "id": number, "result": result})
+            await _piece(send, f"event: message\ndata: {data}\n\n".encode(), more=False)
+        finally:
+            self._calls.pop(_key(number), None)
+            if not task.done():
+                task.cancel()
+        return None
+
+    async def _run(self, call: ToolCall) -> CallEnd:
+        """Run a call: one that reads beside others, every other one alone."""
+        tool = self._runner.tools.get(call.name)
+        self._changed()
+        if tool is None or tool.order is Order.TOGETHER:
+            async with self._together:
+                return await self._runner.run(call)
+        async with self._alone:
+            if self.ending is not None:
+                return self._runner.skip(call, "Not run: the session has ended.")
+            end = await self._runner.run(call)
+            self.ending = end.ending
+            return end
+
+    def _result(self, task: asyncio.Task[CallEnd]) -> dict[str, Any]:
+        if task.cancelled():
+            return _text("Not run: the call was cancelled.", is_error=True)
+        if (error := task.exception()) is not None:
+            self.error = self.error or error
+            self.ended.set()
+            return _text("The host failed, and ends this session now.", is_error=True)
+        end = task.result()
+        if end.ending is not None:
+            self.ended.set()
+            return _text("Noted. The session ends here: end your turn without another word.")
+        return _text(_cut(end.result.content), is_error=end.result.is_error)
+
+    def _cancel(self, number: Any) -> None:
+        """Cancel a running call. One program says so of calls that have ended, too."""
+        task = self._calls.get(_key(number))
+        if task is not None:
+            task.cancel()
+
+
+def _key(number: Any) -> str:
+    return json.dumps(number, default=str)
+
+
+def _text(text: str, *, is_error: bool = False) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}], "isError": is_error}
+
+
+def _cut(text: str) -> str:
+    """Return a text with its middle left out if it is long: what matters stands first and last."""
+    if len(text) <= MOST_ANSWER_CHARS:
+        return text
+    half = MOST_ANSWER_CHARS // 2 - 50
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
+
+
+async def _respond(send: Send, status: int) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _answer(send: Send, message: dict[str, Any]) -> None:
+    body = json.dumps({"jsonrpc": "2.0", **message}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _piece(send: Send, data: bytes, *, more: bool = True) -> None:
+    await send({"type": "http.response.body", "body": data, "more_body": more})
+
 
 _LOOK_SECONDS = 0.25
 """How often a running turn is checked for a stop, a cap and refused calls."""
@@ -63,8 +531,6 @@ def _connection() -> type[AgentConnection]:
 
 
 def _told() -> type[Told]:
-    from orchestrator.plugins.agents.told import Told
-
     return Told
 
 
@@ -195,8 +661,6 @@ class AgentProgram:
         self, protect: Callable[[FileChange], str | None], inputs: Inputs, runner: ToolRunner
     ) -> AsyncGenerator[_Turns]:
         """Start the program in its box, and open a session in it. Everything ends with the block."""
-        from orchestrator.plugins.agents.told import PermissionPolicy
-
         folder = runner.environment.working_directory()
         token, placeholder = self.new_token(), self.new_token()
         relay = self.parts.relay(

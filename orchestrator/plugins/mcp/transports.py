@@ -1,7 +1,8 @@
 """The transports to a server: a program in its own sandbox over standard input and output, or HTTP.
 
 A program's input and outputs are pipes without a name, whose ends it inherits through the sandbox. So nothing that a
-server can write to is opened by its path.
+server can write to is opened by its path. One session at a time has a server's permanent folder, others that run
+meanwhile get a copy of it. So no server ever writes where another one does.
 
 Over HTTP answers have a limited length, and redirects are not followed. The library implements the protocol of
 signing in (OAuth 2.1). A token stays in memory and ends with the connection: no file holds one.
@@ -10,13 +11,19 @@ signing in (OAuth 2.1). A token stays in memory and ends with the connection: no
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import shlex
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+import stat
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
+from orchestrator.core.confined import ConfinedFolder, UnsuitableFileError
 from orchestrator.core.event_loop import in_thread
+from orchestrator.core.files import lock_file
 from orchestrator.engine.environments.base import Command, SandboxFolder
 from orchestrator.engine.environments.commands import (
     EnvPolicy,
@@ -30,13 +37,12 @@ from orchestrator.engine.environments.running_program import (
     ProgramReport,
     RunningProgram,
 )
+from orchestrator.engine.environments.sandbox.visible import Scratch
 from orchestrator.plugins.mcp.base import REPOSITORY, BrowserLogin, ClientLogin, McpError
 from orchestrator.plugins.mcp.elicitation import is_page
-from orchestrator.plugins.mcp.folders import own_folder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-    from pathlib import Path
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
     import httpx2
     from mcp.client._transport import TransportStreams
@@ -44,6 +50,57 @@ if TYPE_CHECKING:
 
     from orchestrator.engine.environments.base import Launch, Sandbox
     from orchestrator.plugins.mcp.base import ServerAddress, ServerProgram
+
+
+MAX_COPIED_BYTES: Final = 64 << 20
+MAX_COPIED_ENTRIES: Final = 10_000
+
+
+@contextmanager
+def own_folder(permanent: Path) -> Iterator[tuple[Path, bool]]:
+    """Yield the folder of a server that starts now, and whether it is a copy that is removed at the end.
+
+    Args:
+        permanent: the folder that stays; a missing one is created. The lock is beside it, where no server writes.
+
+    Raises:
+        OSError: it cannot be created or copied, or it is too large to be copied.
+        ToolError: the folder for the copy cannot be created.
+    """
+    with ExitStack() as stack:
+        permanent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with ConfinedFolder.made(permanent) as folder:
+            try:
+                handle = lock_file(permanent.with_name(f"{permanent.name}.lock"))
+            except BlockingIOError:
+                scratch = Scratch()
+                stack.callback(scratch.remove)
+                path = Path(scratch.path)
+                with ConfinedFolder(path) as copy:
+                    _copy(folder, copy)
+            else:
+                stack.callback(os.close, handle)
+                path = folder.path
+        yield path, path != folder.path
+
+
+def _copy(source: ConfinedFolder, target: ConfinedFolder) -> None:
+    """Copy folders and regular files; nothing else is followed or opened."""
+    left = MAX_COPIED_BYTES
+    for number, (path, entry) in enumerate(source.walk()):
+        if entry.is_dir:
+            target.make_folder(path)
+        elif entry.is_file and entry.size <= left and number < MAX_COPIED_ENTRIES:
+            content = source.read(path, left)
+            left -= len(content)
+            target.write(path, content, stat.S_IMODE(entry.mode) & 0o777)
+        elif entry.is_file:
+            raise UnsuitableFileError(
+                errno.EFBIG,
+                f"another session uses its folder, which has over {MAX_COPIED_BYTES >> 20} MiB or "
+                f"{MAX_COPIED_ENTRIES:,} files and is not copied; end that session first",
+            )
+
 
 _UNUSED_TIMEOUT_MS = 1
 """A launched program has no time limit."""

@@ -1,17 +1,21 @@
-"""`pullwright memory`: shows and changes the memories of this machine and of a repository."""
+"""`pullwright memory`, and `/memory` in a conversation: show and change the memories of this machine and of a repository."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import sys
 from collections import Counter
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, NOTHING, given_settings
+from orchestrator.app.plugins import SlashCommand
 from orchestrator.app.terminal import print_json
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.repository import choose_site, label_of, new_nonce, open_hidden_refs
@@ -29,10 +33,12 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
+    from orchestrator.plugins.chat.slash import Chat
     from orchestrator.plugins.memory.facts import RepositoryFacts
     from orchestrator.plugins.memory.items import Memory
     from orchestrator.plugins.memory.memory import LongTermMemory
     from orchestrator.plugins.memory.store import Index
+
 
 _SHOWN_CHARS = 300
 _CHANGES = frozenset({"edit", "forget"})
@@ -350,3 +356,58 @@ def _index_json(index: Index) -> dict[str, Any]:
         "vectors": index.vectors,
         "created_at": index.created_at.isoformat(),
     }
+
+
+async def _memory(chat: Chat, rest: str) -> None:
+    from orchestrator.app.cli.arguments import UsageError, parse
+    from orchestrator.plugins.memory.command import CREATES, act
+    from orchestrator.plugins.memory.plugin import memory_help
+    from orchestrator.plugins.memory.sessions import RunMemory
+
+    words = _words_of_memory(rest)
+    if not words or words == ["help"]:
+        chat.view.rows([(f"/memory {what}", text) for what, text in memory_help()])
+        return
+    try:
+        options = parse(["memory", *words])
+    except (UsageError, SystemExit) as error:
+        raise ConfigurationError(f"/memory: {error}; /memory help lists the actions") from None
+    if options.repo:
+        raise ConfigurationError("/memory shows the memory of this conversation only: leave out --repo")
+    memory = (await chat.program()).memory
+    if not isinstance(memory, RunMemory):
+        raise ConfigurationError("another plug-in remembers for this conversation")
+    if options.action not in CREATES and not memory.file.exists():
+        chat.view.say("nothing is remembered on this machine")
+        return
+    out = StringIO()
+    with redirect_stdout(out):
+        await act(memory.opened(), options)
+    chat.view.say(out.getvalue().rstrip("\n") or "nothing was found")
+
+
+_WORDS_BEFORE_TEXT = {"add": 0, "search": 0, "edit": 2}
+"""The actions of `/memory` whose last argument is the rest of the line, and how many words stand before it."""
+
+
+def _words_of_memory(rest: str) -> list[str]:
+    action, _, text = rest.partition(" ")
+    if action not in _WORDS_BEFORE_TEXT:
+        try:
+            return shlex.split(rest)
+        except ValueError as error:
+            raise ConfigurationError(f"{rest[:60]}: {error}") from None
+    words = [action]
+    while (text := text.lstrip()) and (len(words) <= _WORDS_BEFORE_TEXT[action] or text.startswith("--")):
+        count = 2 if text.startswith("--") else 1
+        *first, text = [*text.split(maxsplit=count), ""][: count + 1]
+        words += first
+    quote = text[:1]
+    if len(text) > 1 and quote in {'"', "'"} and text.endswith(quote) and quote not in text[1:-1]:
+        text = text[1:-1]
+    return [*words, "--", text] if text else words
+
+
+COMMANDS = (
+    SlashCommand("/memory", "ACTION", "show or change the memory of this machine; /memory help", _memory),
+)

@@ -2,19 +2,26 @@
 
 A memory that cannot be used as configured raises a `ConfigurationError`, its file a `MemoryStoreError`, and the
 embeddings server a `ModelError`.
+
+The folder of another assistant is read, too. Its layout is that of the assistant specification (sections 2.4.3 and
+11.3). The fields of the files in `documents` and `metadata` are those that the program of that specification writes:
+https://github.com/tgittos/scaffold, `src/db/document_store.c` and `src/db/metadata_store.c`.
 """
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from orchestrator.app.wiring.repository import cloned_from, new_nonce
 from orchestrator.bot.git.folders import address_key
 from orchestrator.core.addresses import is_loopback, server_of
+from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.event_loop import in_thread
 from orchestrator.core.events import Warned
@@ -32,15 +39,14 @@ from orchestrator.plugins.memory.embedding import (
     is_installed,
 )
 from orchestrator.plugins.memory.facts import RepositoryMemory
-from orchestrator.plugins.memory.foreign import read_items
+from orchestrator.plugins.memory.items import Importance, MemoryType, expiry
 from orchestrator.plugins.memory.lessons import Lessons
 from orchestrator.plugins.memory.memory import LEXICAL, LongTermMemory
-from orchestrator.plugins.memory.options import options_in
 from orchestrator.plugins.memory.store import MemoryStore
 from orchestrator.plugins.memory.tools import document_tools, memory_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
     from pathlib import Path
 
     from orchestrator.app.wiring import BuildContext
@@ -50,6 +56,86 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import Usage
     from orchestrator.engine.tools.base import Tool
     from orchestrator.plugins.memory.embedding import Embedder
+    from orchestrator.plugins.memory.plugin import MemoryOptions
+
+
+_MEMORIES = "long_term_memory"
+_NOT_TAKEN = frozenset({"conversations"})
+"""Indices of what was said, not of what is to be remembered."""
+_MOST_ITEM_BYTES = 1_000_000
+
+
+def read_items(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the items of a folder such as `~/.local/ralph`, and notes on what is not taken.
+
+    The items are in the form that `LongTermMemory.import_items` reads.
+    """
+    try:
+        with ConfinedFolder(folder) as opened:
+            return _items(opened)
+    except OSError as error:
+        raise ConfigurationError(f"{folder} cannot be read: {error.strerror or error}") from None
+
+
+def _items(folder: ConfinedFolder) -> tuple[list[str], list[str]]:
+    """Return the items of both subfolders, each once, and what was not taken."""
+    found: dict[tuple[str, str], str] = {}
+    notes = []
+    for name, identity, kept in (
+        ("metadata", "chunk_id", "custom_metadata"),
+        ("documents", "id", "metadata"),
+    ):
+        for index, path in _files(folder, name):
+            if index in _NOT_TAKEN:
+                continue
+            try:
+                value = json.loads(folder.read(path, _MOST_ITEM_BYTES))
+                key = index, str(value[identity])
+                found.setdefault(key, json.dumps(_foreign_item(index, value, value.get(kept))))
+            except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+                notes.append(f"{path} is not in the form that is known, and was left out")
+    left_out = [name for name in sorted(_NOT_TAKEN) if folder.is_folder(f"documents/{name}")]
+    notes += [f"{name}: not imported, because conversations are no memories" for name in left_out]
+    if any(entry.name.endswith(".idx") for entry in folder.entries()):
+        notes.append(
+            "*.idx: not imported; the vectors are computed again, by the embeddings that are set up here"
+        )
+    return list(found.values()), notes
+
+
+def _files(folder: ConfinedFolder, name: str) -> Iterator[tuple[str, str]]:
+    """Yield the index and the path of each JSON file two levels below a subfolder."""
+    if not folder.is_folder(name):
+        return
+    for index in folder.entries(name):
+        if index.is_dir:
+            for file in folder.entries(f"{name}/{index.name}"):
+                if file.is_file and file.name.endswith(".json"):
+                    yield index.name, f"{name}/{index.name}/{file.name}"
+
+
+def _foreign_item(index: str, value: Mapping[str, Any], metadata: object) -> dict[str, Any]:
+    content = value["content"]
+    if not isinstance(content, str) or not content.strip():
+        raise ValueError
+    created = datetime.fromtimestamp(int(value["timestamp"]), UTC)
+    importance = (
+        Importance(known) if (known := value.get("importance")) in set(Importance) else Importance.NORMAL
+    )
+    type_ = known if (known := value.get("type")) in set(MemoryType) else MemoryType.GENERAL
+    expires = expiry(importance, None, created) if index == _MEMORIES else None
+    return {
+        "index": index,
+        "content": content,
+        "type": type_,
+        "source": str(value.get("source") or "another assistant"),
+        "importance": importance,
+        "author": "model",
+        "created_at": created.isoformat(),
+        "expires_at": None if expires is None else expires.isoformat(),
+        "metadata": metadata if isinstance(metadata, dict) else {},
+    }
+
 
 DOCUMENT_PROFILES = frozenset({"assistant"})
 """The profiles that have document tools and recall documents with each message."""
@@ -308,3 +394,8 @@ def _embedding_key(context: BuildContext, url: str) -> str | None:
     found = key_for_server(keys, url, context.settings.key_host, "openai")
     is_models = place == server_of(context.settings.api_url or "")
     return found.key if is_models or found.variable != OTHER_KEY else None
+
+
+def options_in(context: BuildContext) -> MemoryOptions:
+    """Return the settings, which have these options if the plug-in is there."""
+    return cast("MemoryOptions", context.settings)

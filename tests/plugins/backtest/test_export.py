@@ -15,7 +15,7 @@ from jsonschema import Draft7Validator
 
 from orchestrator.app.cli import main
 from orchestrator.bot.verification.base import RunOptions
-from orchestrator.plugins.backtest.export import _environment, _test_script
+from orchestrator.plugins.backtest.command import _environment, _test_script
 from tests.plugins.backtest.past import NEW_DISCOUNT, PERCENT, PYTEST, TITLE, backtest, make_past
 from tests.plugins.backtest.scripted_past import ScriptedPast, copies, does_nothing
 

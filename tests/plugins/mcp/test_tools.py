@@ -20,7 +20,7 @@ from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.tools.base import Failed, Ledger, Ok, Order, Tool, ToolContext
 from orchestrator.plugins.mcp.base import McpServer, ServerProgram
 from orchestrator.plugins.mcp.definitions import McpDefinition, as_definition
-from orchestrator.plugins.mcp.tools import McpSetup, McpTools
+from orchestrator.plugins.mcp.servers import McpSetup, McpTools
 from tests.plugins.mcp.servers import server, tool, transport
 
 if TYPE_CHECKING:

@@ -53,8 +53,7 @@ from orchestrator.plugins.dashboard.pages import TEMPLATES, Pages
 from orchestrator.plugins.dashboard.serving import BrowserSecrets, Gate
 from orchestrator.plugins.mcp.base import ServerProgram
 from orchestrator.plugins.mcp.definitions import McpDefinition
-from orchestrator.plugins.mcp.servers import McpMaker
-from orchestrator.plugins.mcp.tools import McpSetup, McpTools
+from orchestrator.plugins.mcp.servers import McpMaker, McpSetup, McpTools
 from orchestrator.plugins.mcp.transports import stdio_transport
 from orchestrator.plugins.memory.lessons import Lessons
 from orchestrator.plugins.memory.sessions import RunMemory

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.environments.sandbox.bubblewrap import BubblewrapSandbox
     from orchestrator.plugins.agents.box import Serves, Start
     from orchestrator.plugins.agents.client import AgentConnection
-    from orchestrator.plugins.agents.told import Told
-    from orchestrator.plugins.agents.work import AgentParts
+    from orchestrator.plugins.agents.work import AgentParts, Told
 
 _SECONDS = 20
 _MANY = 1_000_000_000
@@ -107,7 +106,7 @@ def _patient() -> type[AgentConnection]:
 
 
 def _showing() -> type[Told]:
-    from orchestrator.plugins.agents.told import Told
+    from orchestrator.plugins.agents.work import Told
 
     class Showing(Told):
         """Shows names as they are told."""

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.plugins.redteam.attack import read_corpus
-from orchestrator.plugins.redteam.command import configured
-from orchestrator.plugins.redteam.run import choose_attacks, play_all
+from orchestrator.plugins.redteam.command import choose_attacks, configured, play_all
 from tests.plugins.redteam.careless import Proof, prove
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.plugins.redteam.attack import INCIDENTS, Sign, read_attack, read_corpus, split_sign
-from orchestrator.plugins.redteam.run import choose_attacks
+from orchestrator.plugins.redteam.command import choose_attacks
 from tests.tables import table
 
 GOOD = """

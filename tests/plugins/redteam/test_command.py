@@ -9,8 +9,7 @@ import pytest
 from orchestrator.app.cli.arguments import parse
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.plugins.redteam.attack import read_corpus
-from orchestrator.plugins.redteam.command import configured, redteam
-from orchestrator.plugins.redteam.run import choose_attacks, play_all, try_attack
+from orchestrator.plugins.redteam.command import choose_attacks, configured, play_all, redteam, try_attack
 from tests.plugins.redteam.careless import prove
 from tests.plugins.redteam.proof import main
 

@@ -8,9 +8,8 @@ import pytest
 
 from orchestrator.core.events import Defence
 from orchestrator.plugins.redteam.attack import INCIDENTS, Attack, AttackPlace, read_corpus
-from orchestrator.plugins.redteam.command import configured
+from orchestrator.plugins.redteam.command import configured, try_attack
 from orchestrator.plugins.redteam.planted import draw
-from orchestrator.plugins.redteam.run import try_attack
 from tests.plugins.redteam.careless import prove
 
 if TYPE_CHECKING:

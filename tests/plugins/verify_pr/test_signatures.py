@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.plugins.verify_pr.claims import EvidenceLine, Standing
-from orchestrator.plugins.verify_pr.signatures import (
+from orchestrator.plugins.verify_pr.program import (
     SignatureCheck,
     check_signature,
     lines_of_signatures,

@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.bot.policy.hidden_characters import Cleaned, Removed
+from orchestrator.bot.policy.hidden_markup import LONGEST_MARKDOWN_CHARS, Page
 from orchestrator.bot.policy.incoming import clean_words
-from orchestrator.bot.policy.markup_page import LONGEST_MARKDOWN_CHARS, Page
 from tests.fuzz.growth import grows
 from tests.tables import table
 
