@@ -74,7 +74,7 @@ _ANY_REFUSAL = re.compile(
     r"\b(?:no|not|never|nothing|none|nobody|thrown?|trash\w*|discard\w*|cannot|nor|neither|without|avoid|refrain|against|only|ban(?:s|ned)?|forbid\w*|prohibit\w*|reject\w*"
     r"|refus\w+|declin\w+|disallow\w*|clos(?:e|es|ed)|unwelcome|unacceptable|inadmissible|free of|zero|strictly|must|human\w*"
     r"|hand-?written|people|disqualif\w+|delet\w+|block\w*|discourag\w+|off-limits|keep\b.{0,20}\bout|stays? (?:out|away)|spam|instead|yourself|free|unwanted|expect\w*|no-go"
-    r"|bin|ignor\w+|bannable|lock\w*|by hand|own work|have to|has to|leave|need not|confirm\w*|suspect\w*|tainted"
+    r"|the bin|will be ignored|bannable|lock (?:any|all|the|your)|by hand|own work|need not|tainted"
     r"|abgelehnt|ablehn\w*|untersagt\w*|unerw\u00fcnscht|refus\u00e9\w*|rechaz\w+|vietat\w*|proibid\w*|ne\s+sont"
     r"|nicht|kein\w*|verboten|interdit\w*|pas|prohibid\w*|prohibi\w*|запрещ\w*|не)\b|n['\u2019]t\b|不|禁止|勿|ません|ない|않|금지",
     re.IGNORECASE,

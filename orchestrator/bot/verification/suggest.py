@@ -798,7 +798,7 @@ _ONE_WAY = (  # files of the project, where its tests are and how they end, the 
     (("Project.toml",), "test/", "runtests.jl", "julia --project=. -e 'using Pkg; Pkg.test()'", "julia --project=. -e 'using Pkg; Pkg.instantiate()'"),
     (("dune-project",), "", "/dune", "dune test --force", "dune build"),
     (("build.sbt",), "src/test/", ".scala", "sbt test", "sbt Test/compile"),
-    (("project.clj",), "test/", ".clj", "lein test", "lein deps"),
+    (("project.clj",), "test/", (".clj", ".cljc"), "lein test", "lein deps"),
     (("shard.yml",), "spec/", "_spec.cr", "crystal spec", "shards install"),
     (("rebar.config",), "test/", "_SUITE.erl", "rebar3 ct", "rebar3 compile"),
     (("rebar.config",), "test/", "_tests.erl", "rebar3 eunit", "rebar3 compile"),

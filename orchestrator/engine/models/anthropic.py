@@ -41,6 +41,7 @@ from orchestrator.engine.models.wire import (
     as_text,
     dicts,
     endpoint,
+    finish_called,
     finish_with_calls,
     generated_id,
     host_of,
@@ -63,16 +64,6 @@ SIGNATURE = "anthropic_signature"  # proves that the text is the model's; empty 
 BLOCK = "anthropic_block"  # a whole block that is not interpreted: redacted thinking, output of the server's
 # tools, a compaction, the change to another model, and later additions of the vendor
 
-_FINISH = {
-    "end_turn": FinishReason.STOP,
-    "stop_sequence": FinishReason.STOP,
-    "max_tokens": FinishReason.LENGTH,
-    "model_context_window_exceeded": FinishReason.LENGTH,
-    "tool_use": FinishReason.TOOL_CALLS,
-    "pause_turn": FinishReason.PAUSE,
-    "compaction": FinishReason.PAUSE,
-    "refusal": FinishReason.REFUSAL,
-}
 _TEXTS = frozenset({"text", "thinking"})
 _READ = _TEXTS | {"tool_use"}
 _KIND_OF_DELTA = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "thinking"}
@@ -236,7 +227,7 @@ class MessagesDecoder(ReplyDecoder):
             raise self._cut_off()
         parts = tuple(self._parts())
         held: list[Piece] = []
-        finish = finish_with_calls(_FINISH.get(self._stop or "end_turn", FinishReason.OTHER), parts)
+        finish = finish_with_calls(finish_called(self._stop or "end_turn"), parts)
         is_mute = finish is FinishReason.REFUSAL and not any(isinstance(part, Text) for part in parts)
         if is_mute and self._explanation:
             parts = (*parts, Text(self._explanation))
@@ -266,7 +257,7 @@ class MessagesDecoder(ReplyDecoder):
             return None if is_empty else Reasoning(block.text, {SIGNATURE: block.signature})
         if block.kind == "tool_use":
             is_last = number == len(self._blocks) - 1
-            cut = is_last and _FINISH.get(self._stop) is FinishReason.LENGTH
+            cut = is_last and finish_called(self._stop) is FinishReason.LENGTH
             name, arguments = as_text(block.start.get("name")), block.arguments(cut=cut)
             call_id = as_text(block.start.get("id"))
             is_used = any(one.start.get("id") == call_id for one in self._blocks[:number])

@@ -33,6 +33,7 @@ from orchestrator.engine.models.wire import (
     as_text,
     dicts,
     endpoint,
+    finish_called,
     finish_with_calls,
     generated_id,
     host_of,
@@ -59,12 +60,6 @@ _FILTERED = frozenset(
     "SAFETY RECITATION LANGUAGE BLOCKLIST PROHIBITED_CONTENT SPII IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT "  # noqa: SIM905  words read best without quotes
     "IMAGE_RECITATION MODEL_ARMOR ESCALATION PUP_LIMITED_DISABLED".split()
 )
-_FINISH = {
-    **dict.fromkeys(_FILTERED, FinishReason.CONTENT_FILTER),
-    "STOP": FinishReason.STOP,
-    "MAX_TOKENS": FinishReason.LENGTH,
-    "CONTINUATION": FinishReason.LENGTH,
-}
 _MISSING_SIGNATURE = "MISSING_THOUGHT_SIGNATURE"
 
 # Parts that the server creates when it uses its own tools; it needs them back.
@@ -182,7 +177,9 @@ class GeminiDecoder(ReplyDecoder):
             raise self._cut_off()
         parts = tuple(self._parts())
         # A call of an unknown tool has a separate finish reason.
-        finish = finish_with_calls(_FINISH.get(self._finish or "STOP", FinishReason.OTHER), parts)
+        is_filtered = self._finish in _FILTERED
+        reason = FinishReason.CONTENT_FILTER if is_filtered else finish_called(self._finish or "STOP")
+        finish = finish_with_calls(reason, parts)
         return [], self._response(parts, finish, _read_usage(self._usage))
 
     def _parts(self) -> Iterator[Part]:

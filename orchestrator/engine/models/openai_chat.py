@@ -40,6 +40,7 @@ from orchestrator.engine.models.wire import (
     as_text,
     dicts,
     endpoint,
+    finish_called,
     finish_with_calls,
     generated_id,
     host_of,
@@ -199,31 +200,6 @@ REASONING_FIELD = "field"  # the name of the text's field
 REASONING_DETAILS = "reasoning_details"  # OpenRouter's list, signatures included
 EXTRA_CONTENT = "extra_content"  # Gemini's thought signatures, by the id of the call
 
-_FINISH = {
-    "stop": FinishReason.STOP,
-    "eos": FinishReason.STOP,
-    "end_turn": FinishReason.STOP,
-    "stop_sequence": FinishReason.STOP,
-    "completed": FinishReason.STOP,
-    "finished": FinishReason.STOP,
-    "length": FinishReason.LENGTH,
-    "max_tokens": FinishReason.LENGTH,
-    "max_length": FinishReason.LENGTH,
-    "max_output_tokens": FinishReason.LENGTH,
-    "max_completion_tokens": FinishReason.LENGTH,
-    "model_length": FinishReason.LENGTH,
-    "token_limit": FinishReason.LENGTH,
-    "tool_calls": FinishReason.TOOL_CALLS,
-    "tool_use": FinishReason.TOOL_CALLS,
-    "function_call": FinishReason.TOOL_CALLS,
-    "content_filter": FinishReason.CONTENT_FILTER,
-    "content_filtered": FinishReason.CONTENT_FILTER,
-    "safety": FinishReason.CONTENT_FILTER,
-    "recitation": FinishReason.CONTENT_FILTER,
-    "refusal": FinishReason.REFUSAL,
-    "pause_turn": FinishReason.PAUSE,
-}
-"""The reasons of many servers, in small letters; some write them in capital ones."""
 _BUSY_FINISHES = {"insufficient_system_resource", "error"}
 
 
@@ -289,12 +265,12 @@ class ChatDecoder(ReplyDecoder):
         return [choice for choice in choices if choice.get("index") == choices[0].get("index")]
 
     def _take_choice(self, choice: Mapping[str, Any], *, repeats: bool) -> list[Piece]:
-        finish = as_text(choice.get("finish_reason")).lower() or as_text(
+        finish = as_text(choice.get("finish_reason")) or as_text(
             as_object(choice.get("finish_details")).get("type")
         )
         if choice.get("error"):
             raise error_in_reply(choice, self._where)
-        if finish in _BUSY_FINISHES:
+        if finish.lower() in _BUSY_FINISHES:
             raise OverloadedError(f"{self._where} stopped in the middle of its reply: {finish}")
         delta = choice.get("delta")
         if not isinstance(delta, dict) or (self._is_document and choice.get("message")):
@@ -354,7 +330,7 @@ class ChatDecoder(ReplyDecoder):
 
     def _finish_reason(self, parts: tuple[Part, ...]) -> FinishReason:
         # A whole reply, or a stream with its end mark, is complete even without a reason.
-        finish = finish_with_calls(_FINISH.get(self._finish or "stop", FinishReason.OTHER), parts)
+        finish = finish_with_calls(finish_called(self._finish or "stop"), parts)
         refused = self._refusal and finish in {FinishReason.STOP, FinishReason.OTHER}
         return FinishReason.REFUSAL if refused else finish
 

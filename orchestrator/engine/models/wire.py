@@ -307,6 +307,41 @@ def merge_options(head: dict[str, Any], options: Mapping[str, Any]) -> None:
             head[name] = value
 
 
+_FINISH = {
+    "stop": FinishReason.STOP,
+    "eos": FinishReason.STOP,
+    "end_turn": FinishReason.STOP,
+    "stop_sequence": FinishReason.STOP,
+    "completed": FinishReason.STOP,
+    "finished": FinishReason.STOP,
+    "length": FinishReason.LENGTH,
+    "max_tokens": FinishReason.LENGTH,
+    "max_length": FinishReason.LENGTH,
+    "max_output_tokens": FinishReason.LENGTH,
+    "max_completion_tokens": FinishReason.LENGTH,
+    "model_length": FinishReason.LENGTH,
+    "token_limit": FinishReason.LENGTH,
+    "model_context_window_exceeded": FinishReason.LENGTH,
+    "continuation": FinishReason.LENGTH,
+    "tool_calls": FinishReason.TOOL_CALLS,
+    "tool_use": FinishReason.TOOL_CALLS,
+    "function_call": FinishReason.TOOL_CALLS,
+    "content_filter": FinishReason.CONTENT_FILTER,
+    "content_filtered": FinishReason.CONTENT_FILTER,
+    "safety": FinishReason.CONTENT_FILTER,
+    "recitation": FinishReason.CONTENT_FILTER,
+    "refusal": FinishReason.REFUSAL,
+    "pause_turn": FinishReason.PAUSE,
+    "compaction": FinishReason.PAUSE,
+}
+"""The finish reasons of many servers, in small letters; some write them in capital ones."""
+
+
+def finish_called(reason: str) -> FinishReason:
+    """Return the finish reason that a server calls so; gateways pass those of other protocols on."""
+    return _FINISH.get(reason.lower(), FinishReason.OTHER)
+
+
 def finish_with_calls(finish: FinishReason, parts: Iterable[Part]) -> FinishReason:
     """Return the finish reason; that of a complete reply with calls is the calls, whatever the server says."""
     complete = finish in {FinishReason.STOP, FinishReason.OTHER}

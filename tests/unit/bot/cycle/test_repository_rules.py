@@ -367,6 +367,11 @@ def test_what_a_readme_says_of_the_program_is_not_clear(text: str) -> None:
     assert (found.forbids, [one.sentence for one in found.doubtful]) == (None, [text])
 
 
+def test_common_words_of_a_readme_are_no_reason_to_ask() -> None:
+    text = "If the library confirms to the DB-API, build the table by a cursor.\n\nYou have to set the key of OpenAI.\n\nLeave Gemini out of the list.\n"
+    assert read_etiquette([], {"README.md": text, "AGENTS.md": text}).doubtful == ()
+
+
 def test_the_likely_sentences_come_first() -> None:
     texts = {
         "AGENTS.md": "\n\n".join(f"The AI must not cheat in game {number}." for number in range(20)),

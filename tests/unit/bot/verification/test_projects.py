@@ -96,7 +96,7 @@ PROJECTS = (
     Project("Julia", {"Project.toml": "", "test/runtests.jl": "", "src/A.jl": ""}, "julia --project=. -e 'using Pkg; Pkg.test()'", "Pkg.instantiate()"),
     Project("OCaml", {"dune-project": "", "test/dune": "(test (name a))", "src/a.ml": ""}, "dune test --force", "dune build"),
     Project("Scala", {"build.sbt": "", "core/src/test/scala/A.scala": ""}, "sbt test", "sbt Test/compile"),
-    Project("Clojure", {"project.clj": "", "test/a/core_test.clj": ""}, "lein test", "lein deps"),
+    Project("Clojure", {"project.clj": "", "test/a/core_test.cljc": ""}, "lein test", "lein deps"),
     Project("Crystal", {"shard.yml": "", "spec/a_spec.cr": ""}, "crystal spec", "shards install"),
     Project("Erlang", {"rebar.config": "", "test/a_SUITE.erl": ""}, "rebar3 ct", "rebar3 compile"),
     Project("Gleam", {"gleam.toml": "", "test/a_test.gleam": ""}, "gleam test", "gleam build"),

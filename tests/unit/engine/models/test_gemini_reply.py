@@ -68,6 +68,8 @@ def signed(signature: str, text: str = "") -> Reasoning:
         ("STOP", FinishReason.STOP),
         ("MAX_TOKENS", FinishReason.LENGTH),
         ("CONTINUATION", FinishReason.LENGTH),
+        ("max_tokens", FinishReason.LENGTH),
+        ("length", FinishReason.LENGTH),
         ("SAFETY", FinishReason.CONTENT_FILTER),
         ("RECITATION", FinishReason.CONTENT_FILTER),
         ("LANGUAGE", FinishReason.CONTENT_FILTER),
