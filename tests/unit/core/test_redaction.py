@@ -16,6 +16,7 @@ from orchestrator.core.redaction import (
     is_ordinary,
     is_secret,
     is_secret_name,
+    looks_random,
     parts_of_arguments,
     parts_of_setting,
     parts_to_hide,
@@ -335,10 +336,25 @@ def test_the_parts_of_a_command_line(words: list[str], hidden: list[str]) -> Non
         ("https://a.example/f?sig=signed-for-all-of-it", ["signed-for-all-of-it"]),
         ("https://a.example/f?signed=s1gned-for-you", []),
         ("https://a.example/f?q=sig", []),
+        ("https://a.example/f?token_of_day=sunshineword", []),  # it ends in no word for a secret
+        ("https://a.example/f?token_of_day=sunshine7word", ["sunshine7word"]),
     ],
 )
 def test_a_signature_in_a_url_is_what_somebody_made(url: str, hidden: list[str]) -> None:
     assert parts_to_hide("PLACE", url) == hidden
+
+
+@table(
+    ("text", "is_random"),
+    [
+        (b"abcdefgh1j2k3", True),  # five times another kind follows
+        (b"abcdefgh1j2k", False),
+        (b"aB1cD2ef", True),  # eight different ones
+        (b"aB1aB1aB1aB1", False),
+    ],
+)
+def test_what_looks_as_made_by_a_program(text: bytes, *, is_random: bool) -> None:
+    assert looks_random(text) is is_random
 
 
 def test_the_value_behind_a_name_may_come_from_another_piece() -> None:

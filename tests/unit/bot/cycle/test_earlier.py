@@ -109,11 +109,14 @@ def test_of_the_models_list_the_last_state_is_kept() -> None:
     assert history_of(events) == history_of(said)
 
 
-def long_conversation(replies: int, compacted_at: dict[int, int], image: bytes = b"") -> list[Event]:
+def long_conversation(
+    replies: int, compacted_at: dict[int, int], image: bytes = b"", more: str = ""
+) -> list[Event]:
     """A first message, and so many replies with answers of 1 kB; after some of them it was made shorter.
 
     Args:
         compacted_at: how many turns stayed, by the number of the reply.
+        more: the rest of what stands for the others.
     """
     first = Message(Role.USER, (Text("Do it."), *([Image(image, "image/png")] if image else [])))
     events: list[Event] = [MessageAdded(first)]
@@ -124,7 +127,7 @@ def long_conversation(replies: int, compacted_at: dict[int, int], image: bytes =
         events.append(MessageAdded(Message.user(f"answer {number} " + "x" * 1_000)))
         if number in compacted_at:
             keeps = compacted_at[number]
-            events.append(Compacted(9, 1, keeps, "due", f"what stands at {number}", int(bool(image))))
+            events.append(Compacted(9, 1, keeps, "due", f"what stands at {number}{more}", int(bool(image))))
     return conversation(events)
 
 
@@ -155,6 +158,12 @@ def test_a_conversation_that_is_too_large_loses_its_middle_and_not_what_stands_f
     if texts and stands:
         whole = [turn.content for turn in summary_plus_recent(history_of(said))]
         assert texts == whole[len(whole) - len(texts) :]
+
+
+def test_what_stands_for_the_middle_takes_its_room() -> None:
+    trimmed = trimmed_events(long_conversation(50, {10: 2}, more="s" * 6_000), 14_000)
+    assert 12_000 < sum(map(len, pages_of_events(trimmed))) <= 14_000
+    assert sum(isinstance(event, Compacted) for event in trimmed) == 1
 
 
 def pages_of_events(events: list[Event]) -> list[str]:

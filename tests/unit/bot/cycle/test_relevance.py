@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from orchestrator.bot.cycle.relevance import (
     named_files,
     path_overlap,
@@ -80,6 +82,13 @@ def test_rare_words_weigh_more_than_common_ones() -> None:
     texts["rare.py"] = "def retry():\n    backoff()\n"
     scores = word_scores(query_of("Error in backoff", ""), texts)
     assert max(scores, key=lambda path: scores[path]) == "rare.py"
+
+
+def test_a_word_that_is_there_more_often_counts_more_but_less_each_time() -> None:
+    """By BM25, of texts of one length: once is 1 / (1 + 1.2), three times 3 / (3 + 1.2)."""
+    texts = {"one.py": "retry other other", "many.py": "retry retry retry"}
+    scores = word_scores(query_of("Retry", ""), texts)
+    assert scores == {"one.py": pytest.approx(40 * (1 / 2.2) / (3 / 4.2)), "many.py": 40}
 
 
 def test_a_definition_weighs_more_than_many_uses() -> None:

@@ -140,6 +140,10 @@ def test_each_state(
     assert state.describe() == words
     assert words.startswith(str(state.status))
     assert state.next_step(Commands("o/n")) == step
+    assert state.has_trace == (claim is not None or left is not None or bool(pulls))
+    assert state.gives_up == words.startswith("waits for a person: its worker died"), (
+        "the claim does not say it"
+    )
 
 
 def test_a_journals_outcome_is_told_in_the_same_words() -> None:
