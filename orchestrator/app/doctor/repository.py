@@ -325,9 +325,7 @@ class RulesProbes:
 
             async def look() -> tuple[list[str], list[str], RepositoryRules]:
                 paths = [file.path for file in files if file.kind == "file"]
-                options = CycleOptions(
-                    dry_run=True, draft=False, stream=False, context_characters=0, author_email=""
-                )
+                options = CycleOptions(dry_run=True, draft=False, context_characters=0, author_email="")
                 rules = await read_repository_rules(paths, read, options, "", links)
                 return *await instruction_files(files, read, links), rules
 

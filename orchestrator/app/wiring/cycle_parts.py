@@ -24,8 +24,9 @@ from orchestrator.app.wiring.session_parts import (
     cycle_profile_name,
     first_text,
     no_tools,
-    policy_of,
     profile_completions,
+    same_named,
+    session_config,
 )
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, RepositoryLedger
 from orchestrator.bot.cycle.attempt import CycleParts
@@ -252,7 +253,6 @@ def make_parts(
         profile_name=profile,
         limits=Limits(settings.max_rounds, settings.max_tokens, settings.max_usd, settings.max_minutes),
         price=chosen.price,
-        reply_tokens=chosen.reply_tokens,
         options=_options(settings, site, chosen, dry_run=shared.request.dry_run),
         records=hidden.records if hidden else None,
         statements=context.home.statements,
@@ -497,28 +497,12 @@ def _identity(settings: Settings) -> Identity:
 
 
 def _options(settings: Settings, site: Site, chosen: ChosenModel, *, dry_run: bool) -> CycleOptions:
-    window = settings.context_window
     return CycleOptions(
+        **same_named(CycleOptions, settings),
+        session=session_config(settings, chosen, cycle_profile_name(settings, chosen)),
         dry_run=dry_run,
-        draft=settings.draft,
-        stream=settings.stream,
-        context_characters=first_text(window or chosen.window, settings.context_chars),
-        author_email=settings.author_email,
-        author_name=settings.author_name,
-        temperature=settings.temperature,
-        max_output_tokens=settings.max_output_tokens,
-        reasoning_effort=settings.reasoning_effort,
-        require_tests=settings.require_tests,
-        propose_failing=settings.propose_failing,
-        untested=settings.untested,
+        context_characters=first_text(settings.context_window or chosen.window, settings.context_chars),
         other_base=settings.base is not None,
-        signoff=settings.signoff,
-        trailer=settings.trailer,
         respects_ai_policy=settings.ai_policy == "respect",
         starts_no_checks=site.forge.token_kind() is TokenKind.WORKFLOW,
-        context_window=window,
-        compaction=policy_of(settings, chosen, cycle_profile_name(settings, chosen)),
-        system_prompt=settings.system_prompt or "",
-        max_subagents=settings.max_subagents,
-        subagent_timeout_seconds=settings.subagent_timeout_seconds,
     )

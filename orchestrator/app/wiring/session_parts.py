@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from orchestrator.app.options import all_options
 from orchestrator.app.plugins import Point, added
 from orchestrator.bot.cycle.parts import ProfileSources
 from orchestrator.core.errors import WorkspaceError
@@ -24,6 +25,8 @@ from orchestrator.engine.tools.control import ask_question, create_pull_request,
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from _typeshed import DataclassInstance
 
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
@@ -166,26 +169,35 @@ def chat_contract(settings: Settings, *, submits: bool = False) -> Native:
     return SingleStep() if settings.contract == "single-step" else Native()
 
 
+def same_named(kind: type[DataclassInstance], settings: Settings) -> dict[str, Any]:
+    """Return the values of the options that are fields of this class, by the one name that both have.
+
+    So an option reaches its user without a copy of its name on the way.
+    """
+    return {one.name: getattr(settings, one.name) for one in fields(kind) if one.name in all_options()}
+
+
+def session_config(settings: Settings, chosen: ChosenModel, profile: str) -> SessionConfig:
+    """Return the options of a session under a profile. Its limits are those of one cycle as the settings have them."""
+    return SessionConfig(
+        **same_named(SessionConfig, settings),
+        reply_tokens=chosen.reply_tokens,
+        compaction=policy_of(settings, chosen, profile),
+        user_instructions=settings.system_prompt or "",
+    )
+
+
 def chat_config(settings: Settings, chosen: ChosenModel, caps: Caps) -> SessionConfig:
     """Return the options of a conversation. Tokens and US dollars are limits of the whole, rounds and minutes of each reply.
 
     A number of rounds should not end a conversation.
     """
-    return SessionConfig(
+    return replace(
+        session_config(settings, chosen, chat_profile_name(settings, chosen)),
         max_tool_rounds_per_input=caps.rounds or 0,
         max_tokens=caps.tokens,
         max_usd=caps.usd,
         max_minutes=caps.minutes,
-        max_output_tokens=settings.max_output_tokens,
-        temperature=settings.temperature,
-        reasoning_effort=settings.reasoning_effort,
-        reply_tokens=chosen.reply_tokens,
-        stream=settings.stream,
-        context_window=settings.context_window,
-        compaction=policy_of(settings, chosen, chat_profile_name(settings, chosen)),
-        user_instructions=settings.system_prompt or "",
-        max_subagents=settings.max_subagents,
-        subagent_timeout_seconds=settings.subagent_timeout_seconds,
     )
 
 

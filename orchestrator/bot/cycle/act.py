@@ -454,23 +454,14 @@ class CycleSession:
         return None if most is None else most - self.spent.minutes
 
     def _config(self) -> SessionConfig:
-        options, limits = self._parts.options, self._parts.limits
-        return SessionConfig(
+        limits = self._parts.limits
+        return replace(
+            self._parts.options.session,
             max_same_replies=_MOST_SAME_REPLIES,
             max_turns=limits.rounds or 0,
             max_tokens=limits.tokens,
             max_usd=limits.usd,
             max_minutes=limits.minutes,
-            max_output_tokens=options.max_output_tokens,
-            temperature=options.temperature,
-            reasoning_effort=options.reasoning_effort,
-            reply_tokens=self._parts.reply_tokens,
-            stream=options.stream,
-            context_window=options.context_window,
-            compaction=options.compaction,
-            user_instructions=options.system_prompt,
-            max_subagents=options.max_subagents,
-            subagent_timeout_seconds=options.subagent_timeout_seconds,
         )
 
     def _host(self, profile: Profile, todos: TodoList) -> Host:
@@ -480,7 +471,7 @@ class CycleSession:
             form = contract.describe(shown)
             if contract.writes_whole_files:
                 return form
-            users = parts.options.system_prompt.strip()
+            users = parts.options.session.user_instructions.strip()
             last = [render("agent/user_instructions", instructions=users)] if users else []
             return "\n\n".join([profile.words(shown), form, *last])
 

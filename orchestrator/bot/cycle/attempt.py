@@ -63,7 +63,6 @@ class CycleParts:
         profile: creates the profile, given the callbacks of `create_pull_request`, `finish` and `run_tests`
             (the last is None if no tests are run), and the tools of other programs.
         price: the cost of a reply in USD, or None if the model's price is unknown.
-        reply_tokens: the longest possible reply of the model.
         records: the hidden refs of the remote; None in a dry run.
         kept: unfinished work of the repository that only this machine has; None in a dry run.
         claimer: claims tasks; None in a dry run.
@@ -95,7 +94,6 @@ class CycleParts:
     profile_name: str
     limits: Limits
     price: Callable[[Usage], float | None]
-    reply_tokens: int
     options: CycleOptions
     records: Records | None
     kept: KeptWork | None

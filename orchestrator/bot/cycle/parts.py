@@ -45,6 +45,7 @@ from orchestrator.core.errors import (
 from orchestrator.core.events import CallStatus, Defence, Guarded, ToolCallEnded
 from orchestrator.core.messages import Spent, Usage
 from orchestrator.core.prompts import shown_path
+from orchestrator.engine.session.config import SessionConfig
 from orchestrator.engine.tools.control import RUN_TESTS
 
 if TYPE_CHECKING:
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Emit, Event
     from orchestrator.engine.policy.secrets import Redactor
     from orchestrator.engine.profiles.base import Profile
-    from orchestrator.engine.session.config import CompactionPolicy
     from orchestrator.engine.session.gate import Gate
     from orchestrator.engine.tools.base import Tool
 
@@ -466,20 +466,14 @@ class CycleOptions:
         signoff: `auto`, `always` or `never`; `trailer`: `auto` or how a commit names the model.
         respects_ai_policy: leave a repository alone that does not accept machine-made changes.
         starts_no_checks: whether our token starts no workflows, which the pull request then mentions.
-        context_window: size of the model's context window in tokens; None uses the known size.
-        compaction: when the conversation is compacted; None never does.
-        system_prompt: the user's own instructions for every cycle; may be empty.
+        session: the options of the session, without the limits of this cycle.
     """
 
     dry_run: bool
     draft: bool
-    stream: bool
     context_characters: int
     author_email: str
     author_name: str = "Pullwright"
-    temperature: float | None = None
-    max_output_tokens: int | None = None
-    reasoning_effort: str | None = None
     require_tests: bool = False
     propose_failing: bool = False
     untested: bool = False
@@ -488,11 +482,7 @@ class CycleOptions:
     trailer: Trailer | Literal["auto"] = "auto"
     respects_ai_policy: bool = True
     starts_no_checks: bool = False
-    context_window: int | None = None
-    compaction: CompactionPolicy | None = None
-    system_prompt: str = ""
-    max_subagents: int | None = None
-    subagent_timeout_seconds: float | None = None
+    session: SessionConfig = field(default_factory=SessionConfig)
 
 
 Trailer = Literal["none", "assisted-by", "co-authored-by"]

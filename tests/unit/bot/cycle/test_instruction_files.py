@@ -141,7 +141,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 OPTIONS = CycleOptions(
-    dry_run=False, draft=True, stream=False, context_characters=1_000, author_email="bot@example.invalid"
+    dry_run=False, draft=True, context_characters=1_000, author_email="bot@example.invalid"
 )
 
 

@@ -393,7 +393,7 @@ def test_a_heading_about_something_else_ends_the_one_about_machines() -> None:
 
 
 FORBIDDING = "# Contributing\n\nWe do not accept AI-generated pull requests.\n"
-OPTIONS = CycleOptions(dry_run=True, draft=False, stream=False, context_characters=0, author_email="")
+OPTIONS = CycleOptions(dry_run=True, draft=False, context_characters=0, author_email="")
 
 
 @pytest.mark.parametrize(
