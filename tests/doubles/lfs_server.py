@@ -102,12 +102,14 @@ class LfsStorage(Loopback):
     Attributes:
         store: the objects, and what was seen.
         statuses: answer the next uploads with these.
+        retry_after: the header of replies that are no success; empty is none.
     """
 
     def __init__(self, store: LfsStore) -> None:
         super().__init__(_StorageHandler)
         self.store = store
         self.statuses: list[int] = []
+        self.retry_after = ""
         store.storage = self.root
 
 
@@ -140,5 +142,7 @@ class _StorageHandler(LoopbackHandler):
     def _reply(self, status: int, content: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
+        if status >= 400 and self.server.owner.retry_after:
+            self.send_header("Retry-After", self.server.owner.retry_after)
         self.end_headers()
         self.wfile.write(content)

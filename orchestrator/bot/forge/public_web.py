@@ -19,8 +19,15 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from orchestrator.core.addresses import SCHEME_PORTS, bracketed, certificates_for, ip_address, is_public
 from orchestrator.core.errors import ToolError
+from orchestrator.core.http_client import (
+    USER_AGENT,
+    FailureKind,
+    failure_of,
+    http_errors,
+    open_client,
+    read_body,
+)
 from orchestrator.core.redaction import without_secrets
-from orchestrator.core.version import __version__
 
 if TYPE_CHECKING:
     import ssl
@@ -30,7 +37,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_USER_AGENT = f"pullwright/{__version__}"
 _ENCODINGS = "gzip, deflate"
 _KNOWN_ENCODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -243,22 +249,21 @@ class PublicWeb:
         The error is raised outside of the `except` clause, because the library's error refers to the request,
         which contains a key.
         """
-        import httpx2
-
         try:
             async with asyncio.timeout(self._seconds):
                 return await work
-        except TimeoutError:
-            failure = f"{host} did not answer in full within {self._seconds:g} seconds"
-        except httpx2.TimeoutException:
-            failure = f"{host} cannot be reached: connecting took too long"
-        except httpx2.DecodingError:
-            failure = f"{host} sent a body that cannot be decompressed"
-        except httpx2.TransportError as error:
-            detail = " ".join(str(error).split())[:200] or type(error).__name__
-            failure = (
-                f"{host} cannot be reached or broke the connection: {without_secrets(detail, self._key)}"
-            )
+        except http_errors() as error:
+            found = failure_of(error)
+        match found.kind:
+            case FailureKind.LATE | FailureKind.SILENT:
+                failure = f"{host} did not answer in full within {self._seconds:g} seconds"
+            case FailureKind.CONNECTING_TOO_LONG:
+                failure = f"{host} cannot be reached: connecting took too long"
+            case FailureKind.UNREADABLE:
+                failure = f"{host} sent a body that cannot be decompressed"
+            case _:
+                said = without_secrets(found.detail, self._key)
+                failure = f"{host} cannot be reached or broke the connection: {said}"
         raise ToolError(failure)
 
     @asynccontextmanager
@@ -293,12 +298,10 @@ class PublicWeb:
         """Read and decompress the body piece by piece, so that a small one cannot become a huge one."""
         if response.headers.get("content-encoding", "").strip().lower() not in _KNOWN_ENCODINGS:
             raise ToolError(f"{host} sent a body with a compression that was not requested")
-        data = bytearray()
-        async for piece in response.aiter_bytes():
-            data += piece
-            if len(data) > most:
-                raise ToolError(f"the page at {host} is over {most:,} bytes, and no more than that is read")
-        return bytes(data)
+        data = await read_body(response, most)
+        if data is None:
+            raise ToolError(f"the page at {host} is over {most:,} bytes, and no more than that is read")
+        return data
 
     @asynccontextmanager
     async def open(
@@ -318,7 +321,7 @@ class PublicWeb:
         import httpx2
 
         ips = (await public_ips(address, self._resolve))[:_MAX_CONNECT_TRIES]
-        ours = {"host": address.authority, "accept-encoding": _ENCODINGS, "user-agent": _USER_AGENT}
+        ours = {"host": address.authority, "accept-encoding": _ENCODINGS, "user-agent": USER_AGENT}
         for place, ip in enumerate(ips, 1):
             # A new client for each attempt: a pooled connection is found by its IP address, for whatever name it was opened.
             async with self._client(address.scheme) as client:
@@ -343,10 +346,14 @@ class PublicWeb:
                 return
 
     def _client(self, scheme: str) -> httpx2.AsyncClient:
-        import httpx2
-
         verify = certificates_for(f"{scheme}:")
         if verify is True:
+            import httpx2
+
             verify = self._tls = self._tls or httpx2.create_ssl_context()
-        timeout = httpx2.Timeout(self._seconds, connect=_CONNECT_SECONDS)
-        return httpx2.AsyncClient(verify=verify, trust_env=False, follow_redirects=False, timeout=timeout)
+        return open_client(
+            uses_proxies=False,
+            certificates=verify,
+            silent_seconds=self._seconds,
+            connect_seconds=_CONNECT_SECONDS,
+        )

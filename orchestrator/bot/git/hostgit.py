@@ -14,7 +14,6 @@ import time
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
@@ -28,6 +27,7 @@ from orchestrator.core.errors import (
     WorkspaceError,
 )
 from orchestrator.core.files import is_full
+from orchestrator.core.http_client import asked_seconds
 from orchestrator.core.watchdog import owner_variables
 
 if TYPE_CHECKING:
@@ -93,7 +93,6 @@ _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 # GitHub says a minute where it names no time: docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api
 _LIMIT_SECONDS = 60.0
 _LONGEST_LIMIT_SECONDS = 900.0
-_MOST_DIGITS = 12
 _LIMITED = re.compile(
     r"error: 429|HTTP 429|rate limited by|^remote:.*\brate limit", re.IGNORECASE | re.MULTILINE
 )
@@ -160,20 +159,8 @@ def without_trace(stderr: str) -> str:
         elif traced["header"] is not None:
             name, _, value = traced["header"].partition(":")
             headers = {} if name.startswith("HTTP/") else headers | {name.lower(): value.strip()}
-    said, seconds = "".join(lines), _retry_after(headers)
-    return said if seconds is None else f"{said.rstrip()}\nretry-after: {seconds} s\n"
-
-
-def _retry_after(headers: Mapping[str, str]) -> int | None:
-    """Return the seconds to wait, by the server's own clock if the header has a date."""
-    wanted = headers.get("retry-after", "")
-    if wanted.isdecimal():
-        return int(wanted[:_MOST_DIGITS])
-    try:
-        until, now = (parsedate_to_datetime(text) for text in (wanted, headers.get("date", "")))
-        return max(0, int((until - now).total_seconds()))
-    except (ValueError, TypeError):
-        return None
+    said, seconds = "".join(lines), asked_seconds(headers)
+    return said if seconds is None else f"{said.rstrip()}\nretry-after: {seconds:.0f} s\n"
 
 
 def _wait_seconds(stderr: str) -> float:

@@ -15,14 +15,13 @@ from urllib.parse import urljoin
 
 from orchestrator.bot.git.hostgit import printable_line
 from orchestrator.core import event_loop
-from orchestrator.core.addresses import ServerPlace, certificates_for, holds_credential, server_of
-from orchestrator.core.errors import PushRefusedError, RemoteUnavailableError
+from orchestrator.core.addresses import ServerPlace, holds_credential, server_of
+from orchestrator.core.errors import PushRefusedError, RemoteRateLimitError, RemoteUnavailableError
+from orchestrator.core.http_client import Answer, FailureKind, ask, asked_seconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
     from typing import TypeVar
-
-    import httpx2
 
     from orchestrator.bot.git.objects import TreeEntry
     from orchestrator.bot.git.remote import Remote
@@ -39,6 +38,7 @@ _ASKING_SECONDS = 60.0
 _SLOWEST_BYTES_A_SECOND = 50_000
 _CONNECT_SECONDS = 15.0
 _SILENT_SECONDS = 60.0
+_LONGEST_WAIT_SECONDS = 900.0
 _LOOK_SECONDS = 0.2
 _PIECE_BYTES = 65_536
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -203,18 +203,18 @@ class LfsServer:
             body["ref"] = {"name": reference}
         header = {"Accept": _MEDIA_TYPE, "Content-Type": _MEDIA_TYPE, **self._authorization()}
         url, content = f"{address}/objects/batch", json.dumps(body).encode()
-        status, said, place = await self._send("POST", url, header, content)
+        said = await self._send("POST", url, header, content)
         for _ in range(_MOST_REDIRECTS):
-            if status not in _REDIRECTS:
+            if said.status not in _REDIRECTS:
                 break
-            url = urljoin(url, place)
+            url = urljoin(url, said.headers.get("location", ""))
             if server_of(url) != own:
                 raise _RefusedError(
                     "whose server sends the request on to another one, which does not get the token"
                 )
-            status, said, place = await self._send("POST", url, header, content)
-        self._check(status, said)
-        return _actions(said, sizes, own)
+            said = await self._send("POST", url, header, content)
+        self._check(said)
+        return _actions(said.body, sizes, own)
 
     async def _transfer(
         self, file: LfsFile, actions: Mapping[str, _Action], read: Callable[[LfsFile], bytes]
@@ -224,14 +224,12 @@ class LfsServer:
             return
         header = self._header_of(action, {"Content-Type": "application/octet-stream"})
         content = await event_loop.in_thread(read, file)
-        status, said, _ = await self._send("PUT", action.href, header, content)
-        self._check(status, said)
+        self._check(await self._send("PUT", action.href, header, content))
         if (action := actions.get("verify")) is None:
             return
         header = self._header_of(action, {"Accept": _MEDIA_TYPE, "Content-Type": _MEDIA_TYPE})
         body = json.dumps({"oid": file.oid, "size": file.size}).encode()
-        status, said, _ = await self._send("POST", action.href, header, body)
-        self._check(status, said)
+        self._check(await self._send("POST", action.href, header, body))
 
     def _header_of(self, action: _Action, header: Mapping[str, str]) -> dict[str, str]:
         """Return the header of a request: what the server asks for, and our credential only to the forge's own host."""
@@ -244,37 +242,38 @@ class LfsServer:
             wanted |= self._authorization()
         return wanted
 
-    async def _send(
-        self, method: str, url: str, header: Mapping[str, str], content: bytes
-    ) -> tuple[int, bytes, str]:
-        """Send a request. Return the status, the beginning of the reply's body, and where a redirect leads."""
-        import httpx2
-
+    async def _send(self, method: str, url: str, header: Mapping[str, str], content: bytes) -> Answer:
+        """Send a request. A body that is too large is no answer of this protocol, and is not read on."""
         fields = {**header, "Content-Length": str(len(content))}
-        limits = httpx2.Timeout(_SILENT_SECONDS, connect=_CONNECT_SECONDS)
-        host = server_of(url) or self._host
-        try:
-            async with (
-                httpx2.AsyncClient(
-                    verify=certificates_for(url), timeout=limits, follow_redirects=False
-                ) as client,
-                client.stream(method, url, headers=fields, content=_pieces(content)) as reply,
-            ):
-                return reply.status_code, await _body(reply), reply.headers.get("Location", "")
-        except (httpx2.TransportError, httpx2.DecodingError) as error:
-            raise RemoteUnavailableError(
-                f"{_DOING}: no answer from {host} ({type(error).__name__})"
-            ) from None
-        except httpx2.InvalidURL:
-            raise _RefusedError("whose server names an address that is none") from None
+        answer = await ask(
+            method,
+            url,
+            fields,
+            _pieces(content),
+            most_bytes=_MOST_REPLY_BYTES,
+            silent_seconds=_SILENT_SECONDS,
+            connect_seconds=_CONNECT_SECONDS,
+        )
+        if isinstance(answer, Answer):
+            return answer
+        if answer.kind is FailureKind.ADDRESS:
+            raise _RefusedError("whose server names an address that is none")
+        raise RemoteUnavailableError(
+            f"{_DOING}: no answer from {server_of(url) or self._host} ({answer.name})"
+        )
 
-    def _check(self, status: int, said: bytes) -> None:
+    def _check(self, said: Answer) -> None:
         """Raise the error of a reply that is not a success."""
+        status = said.status
         if 200 <= status < 300:  # noqa: PLR2004  every success of HTTP
             return
-        words = self._words(said)
+        words = self._words(said.body)
         if status in _TEMPORARY:
-            raise RemoteUnavailableError(f"{_DOING}: {self._host} answered {status}{words}")
+            told = f"{_DOING}: {self._host} answered {status}{words}"
+            asked = asked_seconds(said.headers)
+            if asked is None:
+                raise RemoteUnavailableError(told)
+            raise RemoteRateLimitError(told, seconds=min(asked, _LONGEST_WAIT_SECONDS))
         raise _RefusedError(f"and the server does not take it ({status}{words})")
 
     def _words(self, said: bytes) -> str:
@@ -351,13 +350,3 @@ def _action(told: Any, own: ServerPlace, *, is_authenticated: bool) -> _Action:
 async def _pieces(content: bytes) -> AsyncIterator[bytes]:
     for start in range(0, len(content), _PIECE_BYTES):
         yield content[start : start + _PIECE_BYTES]
-
-
-async def _body(reply: httpx2.Response) -> bytes:
-    """Return the beginning of a reply's body. A longer one is no answer of this protocol, and is not read on."""
-    body = b""
-    async for piece in reply.aiter_bytes():
-        body += piece
-        if len(body) > _MOST_REPLY_BYTES:
-            return b""
-    return body

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 import zoneinfo
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +24,13 @@ from orchestrator.core.errors import (
     ResumableError,
     SpentQuotaError,
 )
+from orchestrator.core.http_client import (
+    DURATION,
+    LONGEST_SECONDS,
+    asked_seconds,
+    plain_number,
+    seconds_until,
+)
 from orchestrator.core.prompts import cut
 from orchestrator.engine.models.refusals import is_other_limit, is_overflow
 from orchestrator.engine.models.wire import as_object, as_text, dicts, read_json
@@ -34,20 +39,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-_EPOCH_SECONDS = 1_000_000_000  # a reset at or above this is a time of day, not a duration
-_EPOCH_MILLISECONDS = 1_000_000_000_000
 LEAST_QUOTA_SECONDS = 600.0
 """A shorter wait in the reply to a spent quota does not refer to the quota."""
-_LONGEST_SECONDS = 366 * 86_400.0
-_UNIT_SECONDS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-_ONE = r"\d+(?:\.\d+)? ?(?:milliseconds?|ms|sec(?:ond)?s?|s|min(?:ute)?s?|m|h(?:ou)?rs?|h|days?|d)(?![a-z])"
-_PIECE = re.compile(r"(?<![\d.])(\d++(?:\.\d++)?) ?([a-z]++)", re.IGNORECASE)
-_DURATION = re.compile(rf"{_ONE}(?:(?:,? and |, | )?{_ONE})*", re.IGNORECASE)
 _ABOUT = r"(?:about |around |approximately |at least |another )?"
 _TRY_AGAIN = re.compile(
-    rf"(?:\b(?:again|retry|retrying|resets?|available) (?:in|after)|\bwait(?: for)?) {_ABOUT}({_DURATION.pattern})"
+    rf"(?:\b(?:again|retry|retrying|resets?|available) (?:in|after)|\bwait(?: for)?) {_ABOUT}({DURATION.pattern})"
     # A field of an upstream body inside a message.
-    rf"|retry[_-]?(?:delay|after)[\\\"']*\s*[:=]\s*[\\\"']*({_DURATION.pattern}|\d+(?:\.\d+)?)",
+    rf"|retry[_-]?(?:delay|after)[\\\"']*\s*[:=]\s*[\\\"']*({DURATION.pattern}|\d+(?:\.\d+)?)",
     re.IGNORECASE,
 )
 _ON_A_DATE = re.compile(
@@ -57,9 +55,6 @@ _ON_A_DATE = re.compile(
 _RESET = re.compile(
     r"(?P<begin>(?:x-)?rate-?limit-)reset(?P<openai>-.+)?|anthropic-ratelimit(?P<anthropic>-.+)-reset"
 )
-_CLOCK = re.compile(r"\d{1,3}:\d\d:\d\d")
-_ITEM = re.compile(r"[A-Za-z]{3,9}, [^,]+|[^,]+")
-"""A value of a list in a header, and dates with their comma as one."""
 _PARAMETER = re.compile(r"(?:^|[;,\s])(r|remaining|t|reset)=\"?(\d+(?:\.\d+)?)")
 
 
@@ -71,17 +66,17 @@ def resume_time(status: int, headers: Mapping[str, str], message: str, now: date
     headers. A wait of nothing counts only if no other one is named.
     """
     in_milliseconds = headers.get("retry-after-ms") or headers.get("x-ms-retry-after-ms") or ""
-    milliseconds = _number(in_milliseconds.partition(",")[0])
+    milliseconds = plain_number(in_milliseconds.partition(",")[0])
     waits = [
         milliseconds / 1_000 if milliseconds is not None else None,
-        _longest_wait(headers.get("retry-after"), now),
-        _seconds_until(_wait_in(message), now),
+        asked_seconds(headers, now),
+        seconds_until(_wait_in(message), now),
         (date - now).total_seconds() if (date := _date_in(message)) else None,
         _reset(headers, now) if status == HTTPStatus.TOO_MANY_REQUESTS else None,
     ]
     named = [wait for wait in waits if wait is not None]
     seconds = next((wait for wait in named if wait > 0), next(iter(named), None))
-    return None if seconds is None else now + timedelta(seconds=min(max(seconds, 0.0), _LONGEST_SECONDS))
+    return None if seconds is None else now + timedelta(seconds=min(max(seconds, 0.0), LONGEST_SECONDS))
 
 
 def _quota_time(headers: Mapping[str, str], message: str, now: datetime) -> datetime | None:
@@ -94,7 +89,7 @@ def _quota_time(headers: Mapping[str, str], message: str, now: datetime) -> date
     least = now + timedelta(seconds=LEAST_QUOTA_SECONDS)
     date = _date_in(message)
     if date is not None:
-        return max(least, min(date, now + timedelta(seconds=_LONGEST_SECONDS)))
+        return max(least, min(date, now + timedelta(seconds=LONGEST_SECONDS)))
     named = resume_time(HTTPStatus.OK, headers, message, now)
     return named if named and named >= least else None
 
@@ -133,7 +128,7 @@ def _reset(headers: Mapping[str, str], now: datetime) -> float | None:
     others: list[float] = []
     for name, value in headers.items():
         match = _RESET.fullmatch(name)
-        seconds = _seconds_until(value, now) if match else None
+        seconds = seconds_until(value, now) if match else None
         if match is None or seconds is None:
             continue
         kind = match["openai"] or match["anthropic"] or ""
@@ -142,7 +137,7 @@ def _reset(headers: Mapping[str, str], now: datetime) -> float | None:
             if match["anthropic"]
             else f"{match['begin']}remaining{kind}"
         )
-        is_spent = _number(headers.get(prefix)) == 0
+        is_spent = plain_number(headers.get(prefix)) == 0
         rejected = headers.get(prefix.removesuffix("-remaining") + "-status") == "rejected"
         (spent if is_spent or rejected else others).append(seconds)
     for seconds, is_spent in _limits(headers.get("ratelimit", "")):
@@ -161,48 +156,6 @@ def _limits(text: str) -> Iterator[tuple[float, bool]]:
         seconds = values.get("t", values.get("reset"))
         if seconds is not None:
             yield seconds, values.get("r", values.get("remaining")) == 0
-
-
-def _longest_wait(text: str | None, now: datetime) -> float | None:
-    """Return the longest wait in a header that a server and a proxy may both have written."""
-    if _DURATION.fullmatch(text or ""):  # it may have a comma of its own
-        return _seconds_until(text, now)
-    waits = [_seconds_until(item.strip(), now) for item in _ITEM.findall(text or "")]
-    return max((wait for wait in waits if wait is not None), default=None)
-
-
-def _seconds_until(text: str | None, now: datetime) -> float | None:
-    """Parse seconds, `6m0.5s`, `PT6M`, `00:06:00`, a time since 1970, an HTTP date or an ISO date as seconds from `now`."""
-    number = _number(text)
-    if number is not None:
-        if number >= _EPOCH_MILLISECONDS:
-            number /= 1_000
-        return number - now.timestamp() if number >= _EPOCH_SECONDS else number
-    text = (text or "").strip().removeprefix("PT")
-    if _CLOCK.fullmatch(text):
-        hours, minutes, seconds = map(int, text.split(":"))
-        return hours * 3_600.0 + minutes * 60.0 + seconds
-    if _DURATION.fullmatch(text):
-        return sum(float(amount) * _unit_seconds(unit.lower()) for amount, unit in _PIECE.findall(text))
-    for parse in (parsedate_to_datetime, datetime.fromisoformat):
-        try:
-            moment = parse(text)
-        except (ValueError, OverflowError):
-            continue
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now.timestamp()
-    return None
-
-
-def _unit_seconds(unit: str) -> float:
-    return _UNIT_SECONDS["ms" if unit.startswith(("ms", "milli")) else unit[0]]
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        number = float(text or "")
-    except ValueError:
-        return None
-    return number if math.isfinite(number) and number >= 0 else None
 
 
 def _read_details(details: object) -> tuple[list[str], str]:

@@ -11,9 +11,9 @@ from shlex import quote as quoted
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
-from orchestrator.core.addresses import certificates_for, is_loopback
-from orchestrator.core.clock import SystemClock
+from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, ProviderError
+from orchestrator.core.http_client import UNCOMPRESSED, Answer, FailureKind, NoAnswer, ask, ask_now
 from orchestrator.core.messages import Message
 from orchestrator.engine.models.base import Request
 from orchestrator.engine.models.catalog import ModelRef, Provider
@@ -22,8 +22,6 @@ from orchestrator.engine.models.wire import as_object, dicts, endpoint, host_of,
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
-
-    import httpx2
 
     from orchestrator.core.messages import JsonObject
     from orchestrator.engine.models.wire import Wire
@@ -193,52 +191,35 @@ def _list_url(api_url: str) -> str:
 
 def _model_list(api_url: str, api_key: str | None, seconds: float) -> list[JsonObject] | str:
     """Return the entries of the list, or a description of the failure."""
-    import httpx2
-
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    answer = _get(_list_url(api_url), headers, seconds)
+    if isinstance(answer, NoAnswer):
+        return f"could not be asked for its models ({answer.name})"
+    if not answer.is_whole:
+        return "sent a list of models that is too large"
     try:
-        status, _, body = _get(_list_url(api_url), headers, seconds)
-        listed = read_json(body) if status == HTTPStatus.OK else None
-    except (httpx2.HTTPError, ProviderError, ValueError) as error:
+        listed = read_json(answer.body) if answer.status == HTTPStatus.OK else None
+    except ValueError as error:
         return f"could not be asked for its models ({type(error).__name__})"
     if not isinstance(listed, dict):
-        return f"answered {status} when asked for its models"
+        return f"answered {answer.status} when asked for its models"
     return list(dicts(listed.get("data")))
 
 
-def _get(url: str, headers: Mapping[str, str], seconds: float) -> tuple[int, dict[str, str], bytes]:
-    """Request a document; return status, headers and body. A server on this machine needs no proxy."""
-    import httpx2
+def _get(url: str, headers: Mapping[str, str], seconds: float) -> Answer | NoAnswer:
+    """Request a small document within a time."""
+    from orchestrator.engine.models.transport import MAX_DOCUMENT_BYTES
 
-    is_local = is_loopback(urlsplit(url).hostname or "")
-    with httpx2.Client(verify=certificates_for(url), timeout=seconds, trust_env=not is_local) as client:
-        return read_list(client, url, headers, seconds)
-
-
-def read_list(
-    client: httpx2.Client, url: str, headers: Mapping[str, str], seconds: float
-) -> tuple[int, dict[str, str], bytes]:
-    """Request a small document; return status, headers and body.
-
-    Args:
-        seconds: time-out of the whole transfer.
-
-    Raises:
-        ProviderError: the document is too large, or late.
-        httpx2.HTTPError: no whole answer arrived.
-    """
-    from orchestrator.engine.models.transport import MAX_DOCUMENT_BYTES, UNCOMPRESSED, oversized
-
-    clock, body = SystemClock(), bytearray()
-    end = clock.monotonic() + seconds
-    with client.stream("GET", url, headers={**headers, **UNCOMPRESSED}) as reply:
-        for chunk in reply.iter_bytes():
-            body += chunk
-            if len(body) > MAX_DOCUMENT_BYTES:
-                raise oversized(host_of(url), "a list", MAX_DOCUMENT_BYTES)
-            if clock.monotonic() > end:
-                raise ProviderError(f"{host_of(url)} takes too long for a list")
-        return reply.status_code, dict(reply.headers), bytes(body)
+    asked = ask(
+        "GET",
+        url,
+        {**headers, **UNCOMPRESSED},
+        most_bytes=MAX_DOCUMENT_BYTES,
+        silent_seconds=seconds,
+        connect_seconds=seconds,
+        total_seconds=seconds,
+    )
+    return ask_now(asked)
 
 
 def some_names(names: Sequence[str]) -> str:
@@ -280,18 +261,21 @@ def find_model(  # noqa: PLR0913  partly keyword-only
     Raises:
         ModelError: the server cannot be reached, or refuses.
     """
-    import httpx2
-
     from orchestrator.engine.models.failures import error_from_body
+    from orchestrator.engine.models.transport import MAX_DOCUMENT_BYTES, oversized
 
     url = _url(ref, api_url, wire)
     headers = dict(wire.encode(Request("", [Message.user("?")]), stream=False).headers)
     headers |= wire.credentials(key) if key else {}
-    try:
-        status, said_headers, body = _get(url, headers, seconds)
-    except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as error:
-        why = f"{host_of(url)} cannot be reached ({type(error).__name__})"
-        raise ConnectionFailedError(f"{why}; is the address right, and the server running?") from None
+    answer = _get(url, headers, seconds)
+    if isinstance(answer, NoAnswer):
+        if answer.kind is FailureKind.LATE:
+            raise ProviderError(f"{host_of(url)} takes too long for a list")
+        why = f"{host_of(url)} cannot be reached ({answer.name})"
+        raise ConnectionFailedError(f"{why}; is the address right, and the server running?")
+    if not answer.is_whole:
+        raise oversized(host_of(url), "a list", MAX_DOCUMENT_BYTES)
+    status, said_headers, body = answer.status, dict(answer.headers), answer.body
     one = ref.provider in {Provider.ANTHROPIC, Provider.GEMINI}
     if status in _NO_LIST and not (one and status == HTTPStatus.NOT_FOUND):
         return Presence(None)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-from orchestrator.core.addresses import certificates_for
 from orchestrator.core.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -20,9 +19,18 @@ from orchestrator.core.errors import (
     ProviderError,
     ResumableError,
 )
+from orchestrator.core.http_client import (
+    UNCOMPRESSED,
+    USER_AGENT,
+    FailureKind,
+    failure_of,
+    http_errors,
+    open_client,
+    read_beginning,
+    read_body,
+)
 from orchestrator.core.messages import Message, Reasoning, ToolCall, ToolResult
 from orchestrator.core.redaction import secret_forms, without_bytes, without_secrets
-from orchestrator.core.version import __version__
 from orchestrator.engine.models.base import Completed, Relaxed, Response, Restarted, Waiting
 from orchestrator.engine.models.failures import error_from_body, is_transient, set_resume_time
 from orchestrator.engine.models.refusals import changed_fields
@@ -128,9 +136,6 @@ _TURN_CHARACTERS = 65_536
 DRAIN_SECONDS = 0.25
 MAX_RELAXATIONS = 5
 
-UNCOMPRESSED = {"accept-encoding": "identity"}
-"""Requests an uncompressed body. A compressed one is accepted nevertheless, within the size limits."""
-
 
 def oversized(host: str, what: str, most: int) -> ProviderError:
     """Return the error for an oversized reply. The request is not sent again."""
@@ -139,63 +144,45 @@ def oversized(host: str, what: str, most: int) -> ProviderError:
 
 def _connection_failure(host: str, error: Exception, options: HttpOptions) -> ModelError:
     """Return the error for a broken or silent connection."""
-    import httpx2
-
-    said = " ".join(str(error).split()) or type(error).__name__
-    match error:
-        case TimeoutError():
+    failure = failure_of(error)
+    match failure.kind:
+        case FailureKind.LATE:
             said = f"no whole reply from {host} within {options.total_seconds:g} s"
-        case httpx2.SSEError():
+        case FailureKind.TOO_LARGE:
             return oversized(host, "an event", MAX_EVENT_BYTES)
-        case httpx2.ConnectTimeout():
+        case FailureKind.CONNECTING_TOO_LONG:
             return NotConnectedError(f"cannot connect to {host} within {options.connect_seconds:g} s")
-        case httpx2.ConnectError():
-            words = f"cannot connect to {host}: {said}; is the address right, and the server running?"
+        case FailureKind.NOT_CONNECTED:
+            words = (
+                f"cannot connect to {host}: {failure.detail}; is the address right, and the server running?"
+            )
             return NotConnectedError(words)
-        case httpx2.TimeoutException():
+        case FailureKind.SILENT:
             said = f"{host} sent nothing for {options.read_seconds:g} s"
         case _:
-            said = f"the connection to {host} broke: {said}"
+            said = f"the connection to {host} broke: {failure.detail}"
     return ConnectionFailedError(said)
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    return (ModelError, *http_errors())
 
 
 async def _drain(events: AsyncGenerator[object]) -> None:
     """Read what follows the protocol's end mark: only a body read to its end leaves the connection open."""
-    import httpx2
-
     try:
         async with asyncio.timeout(DRAIN_SECONDS):
             async for _ in events:
                 pass
-    except (httpx2.TransportError, httpx2.DecodingError, TimeoutError):
+    except http_errors():
         pass  # the reply is complete; the connection is closed instead of kept
 
 
-async def _read_start(response: httpx2.Response) -> bytes:
-    """Return the beginning of an error's body, as far as it can be read."""
-    import httpx2
-
-    body = b""
-    try:
-        async with aclosing(response.aiter_bytes()) as chunks:
-            async for chunk in chunks:
-                body += chunk
-                if len(body) >= MAX_ERROR_BYTES:
-                    break
-    except (httpx2.TransportError, httpx2.DecodingError):
-        pass  # the status alone says enough
-    return body[:MAX_ERROR_BYTES]
-
-
 async def _read_document(response: httpx2.Response, host: str) -> bytes:
-    """Return the whole body, decompressed piece by piece, so that its size stays limited."""
-    body = bytearray()
-    async with aclosing(response.aiter_bytes()) as chunks:
-        async for chunk in chunks:
-            body += chunk
-            if len(body) > MAX_DOCUMENT_BYTES:
-                raise oversized(host, "a reply", MAX_DOCUMENT_BYTES)
-    return bytes(body)
+    body = await read_body(response, MAX_DOCUMENT_BYTES)
+    if body is None:
+        raise oversized(host, "a reply", MAX_DOCUMENT_BYTES)
+    return body
 
 
 class _BoundedText:
@@ -310,8 +297,6 @@ STALE_SECONDS = 2.0
 If it fails later, the request was sent.
 """
 
-_LOOPBACK = ("all://localhost", "all://127.0.0.1", "all://[::1]")
-
 
 class ModelConnection:
     """Sends requests to one server, and keeps its key out of all errors.
@@ -366,7 +351,7 @@ class ModelConnection:
             return response
         async with aclosing(response):
             # Some servers echo the key in their errors.
-            body = without_bytes(await attempts.within(_read_start(response)), self.key)
+            body = without_bytes(await attempts.within(read_beginning(response, MAX_ERROR_BYTES)), self.key)
         now = self.clock.now()
         error = error_from_body(response.status_code, dict(response.headers), body, now, host_of(url))
         error.body = body
@@ -395,7 +380,7 @@ class ModelConnection:
             is_new = is_new or step.startswith("connection.connect")
 
         client = self._connected(url)
-        ours = {"content-type": "application/json", "user-agent": f"pullwright/{__version__}", **UNCOMPRESSED}
+        ours = {"content-type": "application/json", "user-agent": USER_AGENT, **UNCOMPRESSED}
         try:
             request = client.build_request(
                 "POST", url, headers={**ours, **headers}, content=content, extensions={"trace": watch}
@@ -419,25 +404,11 @@ class ModelConnection:
             await client.aclose()
 
     def _connected(self, url: str) -> httpx2.AsyncClient:
-        import httpx2
-
         if self.client is None:
-            reading, connecting = self._options.read_seconds, self._options.connect_seconds
-            timeout = httpx2.Timeout(reading, connect=connecting, pool=None)
-            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
-            # No redirects: the key must not be sent elsewhere. A server on this machine needs no proxy.
-            try:
-                self.client = httpx2.AsyncClient(
-                    verify=certificates_for(url),
-                    timeout=timeout,
-                    limits=limits,
-                    follow_redirects=False,
-                    mounts=dict.fromkeys(_LOOPBACK),
-                )
-            except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:
-                raise ConfigurationError(
-                    f"the environment's proxy or certificate settings cannot be used: {error}"
-                ) from None
+            options = self._options
+            self.client = open_client(
+                url, silent_seconds=options.read_seconds, connect_seconds=options.connect_seconds
+            )
         return self.client
 
 
@@ -606,8 +577,6 @@ class JsonServer:
 
     async def _try(self, content: bytes, attempts: Attempts) -> Any:
         """Send the document once; a failure is returned, as in `Exchange`."""
-        import httpx2
-
         host, key = host_of(self.url), self._connection.key
         headers = {"authorization": f"Bearer {key}"} if key else {}
         try:
@@ -618,7 +587,7 @@ class JsonServer:
             return read_json(without_bytes(body, key))
         except ValueError:
             return ProviderError(f"{host} did not answer with JSON; check the address")
-        except (ModelError, httpx2.TransportError, httpx2.DecodingError, TimeoutError) as error:
+        except _failures() as error:
             return self._connection.failure(host, error)
 
     async def aclose(self) -> None:
@@ -672,13 +641,11 @@ class Exchange:
 
     async def next(self) -> list[Piece] | Response | ModelError:
         """Return the next pieces of the reply; after the last ones the whole reply, or the error."""
-        import httpx2
-
         if self._reply is not None:
             return self._reply
         try:
             return await self._next()
-        except (ModelError, httpx2.TransportError, httpx2.DecodingError, TimeoutError) as error:
+        except _failures() as error:
             failure = self._connection.failure(self._host, error)
         try:
             # The reply may be complete although the connection broke.

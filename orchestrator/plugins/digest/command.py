@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 import sys
@@ -31,9 +32,10 @@ from orchestrator.bot.journal.reader import find_run
 from orchestrator.bot.policy.wording import in_markdown
 from orchestrator.bot.worker.task_decisions import results_of, usd_of_a_month
 from orchestrator.core import event_loop
-from orchestrator.core.addresses import certificates_for, holds_credential
+from orchestrator.core.addresses import holds_credential
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, PullwrightError
+from orchestrator.core.http_client import NoAnswer, ask, asked_seconds
 from orchestrator.core.prompts import fenced, one_line
 from orchestrator.core.suggestions import Commands
 
@@ -65,6 +67,7 @@ https://docs.discord.com/developers/resources/webhook#execute-webhook
 """
 _SECONDS = 10.0
 _RETRY_SECONDS = 2.0
+_LONGEST_WAIT_SECONDS = 60.0
 _TRIES = 2
 _MOST_URL_CHARS = 2_000
 _OK = range(200, 300)
@@ -282,26 +285,31 @@ async def send_webhook(address: str, text: str, clock: Clock) -> None:
     Raises:
         ConnectionFailedError: two attempts failed. The message does not contain the address.
     """
-    import httpx2
-
-    problem = ""
-    # No redirects: the address is a secret, and no other server may get it.
-    verify = certificates_for(address)
-    async with httpx2.AsyncClient(verify=verify, timeout=_SECONDS, follow_redirects=False) as client:
-        for attempt in range(_TRIES):
-            if attempt:
-                await clock.sleep(_RETRY_SECONDS)
-            try:
-                async with client.stream("POST", address, json={"text": text}) as reply:
-                    status = reply.status_code  # the body is not read
-            except (httpx2.TransportError, httpx2.InvalidURL) as error:
-                problem = f"cannot be reached ({type(error).__name__})"
-                continue
-            if status in _OK:
-                return
-            problem = f"answered {status}"
-            if status not in _BUSY:
-                break
+    problem, wait = "", 0.0
+    content = json.dumps({"text": text}).encode()
+    for attempt in range(_TRIES):
+        if attempt:
+            await clock.sleep(wait)
+        # Its body is not read, and no redirect is followed: the address is a secret, and no other server may get it.
+        answer = await ask(
+            "POST",
+            address,
+            {"content-type": "application/json"},
+            content,
+            most_bytes=0,
+            silent_seconds=_SECONDS,
+            connect_seconds=_SECONDS,
+        )
+        wait = _RETRY_SECONDS
+        if isinstance(answer, NoAnswer):
+            problem = f"cannot be reached ({answer.name})"
+            continue
+        if answer.status in _OK:
+            return
+        problem = f"answered {answer.status}"
+        if answer.status not in _BUSY:
+            break
+        wait = min(max(asked_seconds(answer.headers, clock.now()) or 0.0, wait), _LONGEST_WAIT_SECONDS)
     raise ConnectionFailedError(f"the webhook {problem}; the digest was not sent to it")
 
 

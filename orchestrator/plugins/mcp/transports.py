@@ -24,6 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 from orchestrator.core.confined import ConfinedFolder, UnsuitableFileError
 from orchestrator.core.event_loop import in_thread
 from orchestrator.core.files import lock_file
+from orchestrator.core.http_client import open_client
 from orchestrator.engine.environments.base import Command, SandboxFolder
 from orchestrator.engine.environments.commands import (
     EnvPolicy,
@@ -235,11 +236,9 @@ async def remote_transport(
         call_seconds: time-out between two pieces of an answer.
         show: see `signing_in`.
     """
-    import httpx2
     from mcp.client.sse import sse_client
     from mcp.client.streamable_http import streamable_http_client
 
-    times = httpx2.Timeout(CONNECT_SECONDS, read=call_seconds)
     async with signing_in(address, show) as login:
 
         def client(
@@ -249,12 +248,13 @@ async def remote_transport(
         ) -> httpx2.AsyncClient:
             # Compressed answers are refused below, so none is requested.
             given = {**address.headers, **(headers or {}), "Accept-Encoding": "identity"}
-            return httpx2.AsyncClient(
+            del timeout  # the library's is made of the same two
+            return open_client(  # the pages for signing in may be of other servers
+                silent_seconds=call_seconds,
+                connect_seconds=CONNECT_SECONDS,
                 headers=given,
-                timeout=timeout or times,
                 auth=auth or login,
                 event_hooks={"response": [_bounding(report)]},
-                follow_redirects=False,
             )
 
         if address.events:

@@ -311,8 +311,8 @@ def test_the_comment_is_changed_in_place(home: Home, tmp_path: Path, monkeypatch
 class Hook(Loopback):
     """A webhook that gives these answers."""
 
-    def __init__(self, *answers: int) -> None:
-        self.answers = list(answers)
+    def __init__(self, *answers: int, retry_after: str = "") -> None:
+        self.answers, self.retry_after = list(answers), retry_after
         self.bodies: list[dict[str, Any]] = []
         super().__init__(_handler(self))
 
@@ -330,6 +330,8 @@ def _handler(hook: Hook) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Length", "0")
             if 300 <= status < 400:
                 self.send_header("Location", f"{hook.root}/elsewhere")
+            if hook.retry_after:
+                self.send_header("Retry-After", hook.retry_after)
             self.end_headers()
 
     return Handler
@@ -352,6 +354,15 @@ async def test_a_busy_webhook_is_asked_twice(clock: ManualClock) -> None:
     with Hook(503, 204) as hook:
         await send_webhook(hook.url, "done", clock)
     assert len(hook.bodies) == 2
+
+
+@pytest.mark.parametrize(("asked", "waited"), [("30", 30.0), ("1", 2.0), ("3600", 60.0), ("soon", 2.0)])
+async def test_a_busy_webhook_is_asked_again_when_it_says(
+    clock: ManualClock, asked: str, waited: float
+) -> None:
+    with Hook(429, 204, retry_after=asked) as hook:
+        await send_webhook(hook.url, "done", clock)
+    assert clock.slept == [waited]
 
 
 @pytest.mark.parametrize(("answers", "tries"), [((404,), 1), ((302,), 1), ((500, 429), 2)])

@@ -43,6 +43,18 @@ async def test_a_call_over_http(kind: str) -> None:
         assert all(headers["Accept-Encoding"] == "identity" for headers in http.seen)
 
 
+async def test_a_server_on_this_machine_is_asked_without_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    with McpHttp() as http, McpHttp() as proxy:
+        for name in ("http_proxy", "HTTP_PROXY"):
+            monkeypatch.setenv(name, proxy.base)
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        async with connected(ServerAddress(http.url)) as connection:
+            assert (await connection.call("read", {})).text == "fine"
+        assert http.seen
+        assert not proxy.seen
+
+
 @pytest.mark.parametrize(
     ("kind", "said"),
     [

@@ -24,6 +24,7 @@ from orchestrator.core.errors import (
     ForgeRejectedError,
     ForgeUnavailableError,
 )
+from orchestrator.core.http_client import asked_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -191,7 +192,7 @@ def _limit(reply: Reply, now: datetime) -> datetime | None:
     The order is GitHub's: `Retry-After`, then a used-up quota with its reset, then a minute.
     """
     headers = reply.headers
-    if (seconds := _number(headers.get("retry-after"))) is not None:
+    if (seconds := asked_seconds(headers, now)) is not None:
         return now + timedelta(seconds=seconds)
     reset = _number(headers.get("x-ratelimit-reset"))
     if headers.get("x-ratelimit-remaining") == "0" and reset is not None:

@@ -145,6 +145,7 @@ PERMISSION = {"x-accepted-github-permissions": "contents=write"}
     ("headers", "body", "seconds"),
     [
         ({"retry-after": "30", "x-ratelimit-remaining": "7"}, NOT_ACCESSIBLE, 30),
+        ({"retry-after": "Thu, 01 Jan 2026 00:02:00 GMT"}, NOT_ACCESSIBLE, 120),
         ({"retry-after": "30", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "1767229200"}, {}, 30),
         ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1767229200"}, NOT_ACCESSIBLE, 3601),
         ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "0"}, {}, 1),

@@ -14,7 +14,7 @@ import pytest
 from orchestrator.bot.git.base import CommitScreen
 from orchestrator.bot.git.lfs import LfsServer
 from orchestrator.bot.git.remote import parse_remote
-from orchestrator.core.errors import PushRefusedError, RemoteUnavailableError
+from orchestrator.core.errors import PushRefusedError, RemoteRateLimitError, RemoteUnavailableError
 from orchestrator.core.redaction import Credential
 from tests.doubles.commits import commit_touched
 from tests.doubles.lfs_server import GRANT, LfsStorage, LfsStore
@@ -368,6 +368,18 @@ def test_a_storage_that_is_away_is_tried_again_later(
             made.push(BRANCH, expected=None)
         made.push(BRANCH, expected=None)
     assert lfs.store.objects == {OID: CONTENT}
+
+
+def test_a_storage_that_asks_to_wait_is_not_asked_before(
+    tmp_path: Path, server: SmartHttp, lfs: LfsStorage
+) -> None:
+    lfs.statuses, lfs.retry_after = [429], "40"
+    with opened(server, tmp_path) as made:
+        write(made.tree, {"new.bin": CONTENT})
+        commit_touched(made, {"new.bin"}, "m", include_commands=False)
+        with pytest.raises(RemoteRateLimitError, match="answered 429") as raised:
+            made.push(BRANCH, expected=None)
+    assert raised.value.seconds == 40
 
 
 def test_an_upload_that_does_not_end_is_cut_short(tmp_path: Path, server: SmartHttp, lfs: LfsStorage) -> None:

@@ -6,18 +6,20 @@ import asyncio
 import subprocess
 import sys
 import zlib
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import httpx2
 import pytest
 
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.errors import ProviderError
+from orchestrator.core.errors import ConfigurationError, ProviderError
 from orchestrator.core.messages import Message
 from orchestrator.engine.models.base import Request
-from orchestrator.engine.models.listing import read_list
+from orchestrator.engine.models.catalog import parse_model
+from orchestrator.engine.models.listing import find_model, only_model
 from orchestrator.engine.models.openai_chat import ChatWire
 from orchestrator.engine.models.transport import MAX_DOCUMENT_BYTES, HttpModel
+from tests.doubles.loopback import Loopback, LoopbackHandler
 from tests.doubles.sse_server import Answer, SseServer
 
 if TYPE_CHECKING:
@@ -158,13 +160,28 @@ async def test_a_reply_that_unpacks_to_many_events_can_be_cancelled() -> None:
     assert 0 < seen < _EVENTS / 2
 
 
-def test_a_list_of_models_is_bounded_too() -> None:
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        assert request.headers["accept-encoding"] == "identity"
-        return httpx2.Response(200, content=b"x" * (MAX_DOCUMENT_BYTES + 1))
+class _Endless(LoopbackHandler):
+    def do_GET(self) -> None:  # noqa: N802  the base class's name
+        assert self.headers["accept-encoding"] == "identity"
+        self.send_response(200)
+        self.send_header("Content-Length", str(MAX_DOCUMENT_BYTES + 1))
+        self.end_headers()
+        self.wfile.write(b"x" * (MAX_DOCUMENT_BYTES + 1))
 
+
+def test_a_list_of_models_is_bounded_too() -> None:
     with (
-        httpx2.Client(transport=httpx2.MockTransport(answer)) as client,
-        pytest.raises(ProviderError, match="sent a list of more than"),
+        Loopback(_Endless) as server,
+        pytest.raises(ConfigurationError, match="sent a list of models that is too large"),
     ):
-        read_list(client, "http://h/v1/models", {}, seconds=60)
+        only_model(f"{server.root}/v1", None)
+    ref = parse_model("openai:m")
+    with Loopback(_Endless) as server, pytest.raises(ProviderError, match="sent a list of more than"):
+        find_model(
+            ref,
+            f"{server.root}/v1",
+            ChatWire.at(f"{server.root}/v1", "m"),
+            None,
+            now=datetime.now(UTC),
+            seconds=60,
+        )
