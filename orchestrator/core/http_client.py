@@ -199,7 +199,7 @@ async def read_beginning(response: httpx2.Response, most_bytes: int) -> bytes:
     return bytes(body[:most_bytes])
 
 
-async def ask(  # noqa: PLR0913  a request, and its limits by name
+async def ask_server(  # noqa: PLR0913  a request, and its limits by name
     method: str,
     url: str,
     headers: Mapping[str, str],
@@ -232,7 +232,7 @@ async def ask(  # noqa: PLR0913  a request, and its limits by name
 
 
 def ask_now(work: Coroutine[Any, Any, Answer | NoAnswer]) -> Answer | NoAnswer:
-    """Run `ask` to its end for a caller that is no coroutine, in whatever thread that is."""
+    """Run `ask_server` to its end for a caller that is no coroutine, in whatever thread that is."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(1) as threads:  # a loop may be running in this one

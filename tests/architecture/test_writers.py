@@ -156,6 +156,12 @@ CHANNELS = (
     ),
     Channel(
         NETWORK,
+        "the one client for HTTP: who takes it is counted in the channels around this one",
+        "it sends what it is given, and follows no redirect",
+        {"core/http_client.py": 2},
+    ),
+    Channel(
+        NETWORK,
         "requests of tools: web pages, MCP servers; downloads of attachments",
         "a call whose arguments hold a secret is refused by the gate before",
         {"bot/forge/public_web.py": 1, "plugins/mcp/transports.py": 1, "plugins/mcp/connection.py": 1},

@@ -34,6 +34,8 @@ _BY_NAME = {
     "FileHandler": FILE,
     "FileHistory": FILE,
     # Servers.
+    "ask_server": NETWORK,
+    "open_client": NETWORK,
     "AsyncClient": NETWORK,
     "Client": NETWORK,
     "create_connection": NETWORK,

@@ -17,7 +17,7 @@ from orchestrator.bot.git.hostgit import printable_line
 from orchestrator.core import event_loop
 from orchestrator.core.addresses import ServerPlace, holds_credential, server_of
 from orchestrator.core.errors import PushRefusedError, RemoteRateLimitError, RemoteUnavailableError
-from orchestrator.core.http_client import Answer, FailureKind, ask, asked_seconds
+from orchestrator.core.http_client import Answer, FailureKind, ask_server, asked_seconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
@@ -245,7 +245,7 @@ class LfsServer:
     async def _send(self, method: str, url: str, header: Mapping[str, str], content: bytes) -> Answer:
         """Send a request. A body that is too large is no answer of this protocol, and is not read on."""
         fields = {**header, "Content-Length": str(len(content))}
-        answer = await ask(
+        answer = await ask_server(
             method,
             url,
             fields,

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, ProviderError
-from orchestrator.core.http_client import UNCOMPRESSED, Answer, FailureKind, NoAnswer, ask, ask_now
+from orchestrator.core.http_client import UNCOMPRESSED, Answer, FailureKind, NoAnswer, ask_now, ask_server
 from orchestrator.core.messages import Message
 from orchestrator.engine.models.base import Request
 from orchestrator.engine.models.catalog import ModelRef, Provider
@@ -210,7 +210,7 @@ def _get(url: str, headers: Mapping[str, str], seconds: float) -> Answer | NoAns
     """Request a small document within a time."""
     from orchestrator.engine.models.transport import MAX_DOCUMENT_BYTES
 
-    asked = ask(
+    asked = ask_server(
         "GET",
         url,
         {**headers, **UNCOMPRESSED},

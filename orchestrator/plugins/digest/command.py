@@ -35,7 +35,7 @@ from orchestrator.core import event_loop
 from orchestrator.core.addresses import holds_credential
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, PullwrightError
-from orchestrator.core.http_client import NoAnswer, ask, asked_seconds
+from orchestrator.core.http_client import NoAnswer, ask_server, asked_seconds
 from orchestrator.core.prompts import fenced, one_line
 from orchestrator.core.suggestions import Commands
 
@@ -291,7 +291,7 @@ async def send_webhook(address: str, text: str, clock: Clock) -> None:
         if attempt:
             await clock.sleep(wait)
         # Its body is not read, and no redirect is followed: the address is a secret, and no other server may get it.
-        answer = await ask(
+        answer = await ask_server(
             "POST",
             address,
             {"content-type": "application/json"},

@@ -15,8 +15,8 @@ from orchestrator.core.http_client import (
     Answer,
     FailureKind,
     NoAnswer,
-    ask,
     ask_now,
+    ask_server,
     asked_seconds,
     open_client,
     read_beginning,
@@ -81,7 +81,7 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 def asked(
     url: str, method: str = "GET", *, most: int = 1_000, seconds: float = 60, total: float | None = None
 ) -> Coroutine[None, None, Answer | NoAnswer]:
-    return ask(
+    return ask_server(
         method, url, {"x-key": SECRET}, b"{}", most_bytes=most, silent_seconds=seconds, total_seconds=total
     )
 
