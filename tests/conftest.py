@@ -5,6 +5,7 @@ import itertools
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -32,9 +33,13 @@ settings.register_profile(
 settings.register_profile("thorough", deadline=None, max_examples=500, suppress_health_check=_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
+# Also where somebody has turned this off: else each worker compiles all modules of the suite at every start, which takes
+# longer than their tests are collected, and each program that a test starts compiles itself.
+sys.dont_write_bytecode = False
+
 _KEPT = re.compile(
     "PATH|TMPDIR|TEMP|TMP|USER|LOGNAME|SHELL|LD_LIBRARY_PATH|DYLD_.*|SYSTEMROOT"
-    "|PYTHON(DONTWRITEBYTECODE|PYCACHEPREFIX|HASHSEED|FAULTHANDLER|MALLOC)"
+    "|PYTHON(PYCACHEPREFIX|HASHSEED|FAULTHANDLER|MALLOC)"
     "|PYTEST_(?!ADDOPTS|PLUGINS).*|HYPOTHESIS_.*|COV_CORE_.*|COVERAGE_.*"
     "|DOCKER_HOST|CONTAINER_HOST|XDG_RUNTIME_DIR|PLAYWRIGHT_BROWSERS_PATH"
     "|(SSL_CERT|PIP_|UV_|NIX_SSL_CERT|REQUESTS_CA|CURL_CA).*"
@@ -79,8 +84,10 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test sees the user's keys and settings, or the machine's."""
+def no_settings_of_the_user(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """No test sees the user's keys and settings, or the machine's. What tests wrote stays where one failed."""
     base = tmp_path_factory.getbasetemp()
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
@@ -108,6 +115,9 @@ def no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterato
         # Tests that start the program in a process of its own find the code under test from any folder.
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
         yield
+    if not request.session.testsfailed:
+        # A hundred thousand files, which the next but two session would remove one by one in Python.
+        subprocess.run(["rm", "-rf", base], stderr=subprocess.DEVNULL, check=False)
 
 
 def _git_template(folder: Path) -> Path:
