@@ -325,9 +325,11 @@ def test_room_that_is_left_goes_to_a_part_of_a_large_folder() -> None:
 
 
 def test_a_root_that_is_too_large_is_listed_in_part() -> None:
-    text, unlisted = repository_map([tracked_file(f"file{i:04}", 1) for i in range(1_000)], 100)
-    assert text.startswith("file0000 (1 B)\n")
-    assert 980 < unlisted < 1_000
+    files = [tracked_file(f"file{number:04}", 1) for number in range(1_000)]
+    lines = [f"file{number:04} (1 B)" for number in range(7)]
+    for limit in range(100):
+        count = limit // len(f"{lines[0]}\n")
+        assert repository_map(files, limit) == ("\n".join(lines[:count]), 1_000 - count)
 
 
 PATHS = st.lists(st.sampled_from(["a", "bb", "src", "x.py"]), min_size=1, max_size=4).map("/".join)
