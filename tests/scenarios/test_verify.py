@@ -16,6 +16,7 @@ from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.cycle.tasks import REBASE_LABEL
 from orchestrator.bot.cycle.verify import report_runs
 from orchestrator.bot.verification.page import find_block
+from orchestrator.engine.environments.wrappers import LoggingEnvironment
 from tests.doubles.github import people, reviews
 from tests.doubles.github.faults import Fault
 from tests.doubles.model_server import calls, reply
@@ -101,6 +102,7 @@ class Bench:
     repo: str = ""
     is_required: bool = False
     set_up: Callable[[FakeRuns], None] = lambda _runs: None
+    change: Callable[[CycleParts], CycleParts] = lambda parts: parts
     verifiers: list[FakeRuns] = field(default_factory=list)
 
     def program(self, text: str | None, **flags: Any) -> Program:
@@ -126,7 +128,7 @@ class Bench:
             return made
 
         options = replace(parts.options, require_tests=self.is_required)
-        return replace(parts, verifier=verifier, options=options)
+        return self.change(replace(parts, verifier=verifier, options=options))
 
     async def run(self, *steps: Any, text: str | None = TASK, **flags: Any) -> CycleResult:
         self.stage.script(*steps)
@@ -170,6 +172,26 @@ async def test_what_breaks_a_test_goes_back_and_is_proposed_when_it_is_mended(be
     phases = [event["phase"] for event in events(bench.stage, "PhaseEntered")]
     assert " ".join(phases) == "choose clone plan verify plan act verify act verify propose finish"
     assert all(verifier.is_closed for verifier in bench.verifiers)
+
+
+async def test_the_environment_is_prepared_before_its_first_use_and_closed_after_the_last(
+    bench: Bench,
+) -> None:
+    """A folder on this machine needs no preparation, a container does."""
+    log: list[str] = []
+
+    def logged(parts: CycleParts) -> CycleParts:
+        return replace(
+            parts,
+            environment=lambda tree, inside: LoggingEnvironment(parts.environment(tree, inside), log.append),
+        )
+
+    bench.change = logged
+    assert (await bench.run(do(READ, MEND, PROPOSE, FINISH))).outcome == "proposed"
+    done = [line.partition(" ")[0].rstrip(":") for line in log]
+    assert (done[0], done[-1]) == ("initialize", "cleanup")
+    assert (done.count("initialize"), done.count("cleanup")) == (1, 1)
+    assert "write_file" in done
 
 
 def never_ends(runs: FakeRuns) -> None:

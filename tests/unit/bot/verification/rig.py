@@ -140,8 +140,14 @@ class PlayedPytest(LocalEnvironment):
     ) -> None:
         super().__init__(folder, sandbox="off")
         self._commands, self._play = commands, play
+        self._is_prepared = False
+
+    async def initialize(self) -> None:
+        await super().initialize()
+        self._is_prepared = True
 
     async def exec_command(self, command: str, **asked: Any) -> ExecResult:
+        assert self._is_prepared, "a container is not there before"
         self._commands.append(command)
         tree = Path(self.working_directory())
         report = Path(
