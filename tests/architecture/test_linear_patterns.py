@@ -15,7 +15,7 @@ from tests.doubles import forked
 from tests.patterns.backtracking import FULLMATCH, MATCH, MOST_STEPS, SEARCH, Prover
 from tests.patterns.collection import all_patterns, unused_examples, uses_of
 from tests.patterns.made import SHORT_TEXTS
-from tests.patterns.pumps import given, of_the_program
+from tests.patterns.pumps import LIMIT_SECONDS, given, of_the_program
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -146,18 +146,18 @@ def test_rarer_parts_are_understood(pattern: str) -> None:
 
 ROOT = Path(__file__).parents[2]
 PUMP = (
-    "import pickle, sys; from tests.patterns.pumps import pump_all; pump_all(pickle.load(sys.stdin.buffer))"
+    "import pickle, sys; from tests.patterns.pumps import pump_all; pump_all(*pickle.load(sys.stdin.buffer))"
 )
 
 
-def pumped(chosen: Chosen) -> tuple[int, list[str]]:
+def pumped(chosen: Chosen, limit_seconds: float = LIMIT_SECONDS) -> tuple[int, list[str]]:
     """Run the pumps in a process of their own, which a pattern without end cannot keep."""
     with (
         tempfile.TemporaryFile() as patterns,
         tempfile.TemporaryFile() as out,
         tempfile.TemporaryFile() as err,
     ):
-        pickle.dump(chosen, patterns)
+        pickle.dump((chosen, limit_seconds), patterns)
         patterns.seek(0)
         process = forked.Forked((), (patterns.fileno(), out.fileno(), err.fileno()), ROOT, code=PUMP)
         status = process.wait()
@@ -176,7 +176,7 @@ def pumped(chosen: Chosen) -> tuple[int, list[str]]:
 )
 @pytest.mark.slow(reason="a pattern that takes time without end is given some seconds")
 def test_the_pumps_find_what_was_once_in_the_program(pattern: str) -> None:
-    status, lines = pumped(given([pattern]))
+    status, lines = pumped(given([pattern]), 4.0)
     assert status == -signal.SIGVTALRM or any(line.startswith("SLOW ") for line in lines)
 
 

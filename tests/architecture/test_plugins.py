@@ -31,10 +31,13 @@ FAST_TESTS = (
 )
 """What is run without each plug-in."""
 SOME_TESTS = (
-    *("tests/unit/core", "tests/unit/engine/session", "tests/unit/engine/profiles", "tests/unit/bot/cycle"),
-    *("tests/unit/app/cli", "tests/scenarios/test_demo.py", "tests/scenarios/test_local.py"),
+    FAST_TESTS,
+    ("tests/unit/core", "tests/unit/engine/session", "tests/unit/engine/profiles"),
+    ("tests/unit/bot/cycle", "tests/unit/app/cli"),
+    ("tests/scenarios/test_demo.py", "tests/scenarios/test_local.py"),
 )
-"""What is run without all of them, too."""
+"""What is run without all of them, in parts that can be played side by side."""
+PYTEST = "import sys, pytest; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', *sys.argv[1:]]))"
 
 
 SAID_WITHOUT = {"containers": ("--model", "echo", "--allow-command", "ls *", "--sandbox", "docker:rust")}
@@ -247,13 +250,8 @@ def test_without_one_plugin_everything_else_works(name: str, tmp_path: Path) -> 
         assert "1 attack, 1 stopped" in played.stdout, played.stderr
     tests = run(
         tree,
-        "-m",
-        "not slow",
-        "-q",
-        "-p",
-        "no:cacheprovider",
         *FAST_TESTS,
-        code="import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))",
+        code=PYTEST,
     )
     assert tests.returncode == 0, tests.stdout[-5_000:]
 
@@ -276,17 +274,26 @@ def test_without_memory_another_assistants_memories_are_left_out_in_one_line(tmp
     assert [line for line in told if "memories and documents are not taken: memory belongs to the" in line]
 
 
+@pytest.fixture(scope="module")
+def bare_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the program without any plug-in."""
+    return tree_without(tmp_path_factory.mktemp("bare"), *NAMES)
+
+
+@pytest.mark.slow(reason="collects all of the core's tests without any plug-in")
+def test_without_all_plugins_the_demo_runs_and_no_test_of_the_rest_needs_one(bare_tree: Path) -> None:
+    demo = run(bare_tree, "run", "--demo", "--json")
+    assert demo.returncode == 0, demo.stderr
+    collected = run(bare_tree, "--collect-only", "-m", "", "tests", code=PYTEST)
+    assert collected.returncode == 0, collected.stdout[-5_000:]
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.slow(reason="runs a part of the core's tests without any plug-in")
-def test_without_all_plugins_the_core_works(tmp_path: Path) -> None:
-    """All tests of the rest can be collected, so that none needs a plug-in; a part of each package's is run."""
-    tree = tree_without(tmp_path, *NAMES)
-    demo = run(tree, "run", "--demo", "--json")
-    assert demo.returncode == 0, demo.stderr
-    pytest_of = "import sys, pytest; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', *sys.argv[1:]]))"
-    collected = run(tree, "--collect-only", "-m", "", "tests", code=pytest_of)
-    assert collected.returncode == 0, collected.stdout[-5_000:]
-    tests = run(tree, *FAST_TESTS, *SOME_TESTS, code=pytest_of)
+@pytest.mark.parametrize("some", SOME_TESTS, ids=lambda some: some[0].rpartition("/")[2])
+def test_without_all_plugins_the_core_works(some: tuple[str, ...], bare_tree: Path) -> None:
+    """A part of each package's tests passes."""
+    tests = run(bare_tree, *some, code=PYTEST)
     assert tests.returncode == 0, tests.stdout[-5_000:]
 
 

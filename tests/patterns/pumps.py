@@ -160,12 +160,12 @@ def given(patterns: Iterable[str]) -> Chosen:
     return [(x, re.compile(x), {SEARCH}, GIVEN_SMALL_CHARS) for x in patterns]
 
 
-def pump_all(chosen: Chosen) -> None:
+def pump_all(chosen: Chosen, limit_seconds: float = LIMIT_SECONDS) -> None:
     """Pump, and print what is pumped, what is slow, and at the end how much was pumped."""
     count = 0
     for where, pattern, uses, small_chars in chosen:
         _say(where)
-        signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT_SECONDS)
+        signal.setitimer(signal.ITIMER_VIRTUAL, limit_seconds)
         try:
             count += pump(pattern, uses, small_chars)
         except AssertionError as error:

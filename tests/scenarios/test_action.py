@@ -330,7 +330,6 @@ class Bench:
         return {name: value for name, _, value in pairs}
 
 
-@slow
 @pytest.mark.parametrize(
     ("status", "job_status"), [(0, 0), (3, 0), (4, 0), (5, 0), (6, 0), (1, 1), (2, 2), (130, 130)]
 )
@@ -356,7 +355,6 @@ def test_the_word_that_resumes_commands_cannot_be_guessed(bench: Bench) -> None:
     assert all(len(word) == 64 for word in words)
 
 
-@slow
 def test_the_program_cannot_speak_to_the_runner(bench: Bench) -> None:
     bench.says("env >&2")
     _, out = bench.run(
@@ -376,7 +374,6 @@ def test_the_program_cannot_speak_to_the_runner(bench: Bench) -> None:
     ]
 
 
-@slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_job_that_is_cancelled_waits_for_the_program_to_keep_its_work(
     bench: Bench, sent: signal.Signals
@@ -401,7 +398,6 @@ def result(**fields: Any) -> str:
     return json.dumps({"outcome": "proposed", "pull_request": None, "usd": 0.5, **fields})
 
 
-@slow
 @pytest.mark.parametrize(
     ("lines", "outputs"),
     [
@@ -427,7 +423,6 @@ def test_outputs_hold_nothing_that_others_wrote(
     assert set(bench.outputs) == {"home", "artifact", "outcome", "pull-request", "usd"}
 
 
-@slow
 @pytest.mark.parametrize("has_uv", [True, False])
 def test_installing_checks_every_file_and_runs_nothing_of_the_workspace(bench: Bench, has_uv: bool) -> None:  # noqa: FBT001  a table
     uv = 'mkdir -p installer/bin; cp "$0" installer/bin/uv;' if has_uv else ""
@@ -451,7 +446,6 @@ def test_installing_checks_every_file_and_runs_nothing_of_the_workspace(bench: B
     assert bench.outputs["program"] == f"{ROOT}/run_local_agent.py"
 
 
-@slow
 @pytest.mark.parametrize(("outcome", "told"), [("proposed", True), ("failed", True), ("no_task", False)])
 def test_the_webhook_is_told_where_there_is_news(bench: Bench, outcome: str, told: bool) -> None:  # noqa: FBT001  a table
     bench.says('echo "$# $* hook=${PULLWRIGHT_WEBHOOK-}"')
@@ -465,7 +459,6 @@ def test_the_webhook_is_told_where_there_is_news(bench: Bench, outcome: str, tol
     assert ("hook=secret-address" in out) is told
 
 
-@slow
 @pytest.mark.parametrize(
     ("status", "strict", "outcome", "job_status"),
     [
@@ -486,7 +479,6 @@ def test_which_outcome_of_a_verification_fails_the_job(
     assert bench.outputs["outcome"] == outcome
 
 
-@slow
 @pytest.mark.parametrize("number", ["", "x", "--check", "1; touch bait", "$(touch bait)"])
 def test_only_a_number_names_what_is_verified(bench: Bench, number: str) -> None:
     bench.says("exit 0")
