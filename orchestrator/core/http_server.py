@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _MAX_HEAD_BYTES = 8_192
 _PIECE_BYTES = 65_536
+_READ_BYTES = 262_144
+"""What the event loop reads at once: a long body in fewer pieces takes a fraction of the time."""
 _NO_LINGER = struct.pack("ii", 1, 0)
 """Makes the end of a connection a reset, which no client takes for the end of a response."""
 
@@ -117,7 +119,7 @@ async def serving(
 ) -> AsyncIterator[None]:
     """Serve requests at sockets that listen, while the block runs. They are closed at its end."""
     server = _Server(app, limits)
-    listeners = [await asyncio.start_server(server.accept, sock=one, limit=_PIECE_BYTES) for one in bound]
+    listeners = [await asyncio.start_server(server.accept, sock=one, limit=_READ_BYTES) for one in bound]
     try:
         yield
     finally:
@@ -285,7 +287,7 @@ class _Connection:
     async def _read(self) -> bytes:
         """Return the next bytes of the client; none if it has closed its side of the connection."""
         with suppress(ConnectionError):
-            return await self._reader.read(_PIECE_BYTES)
+            return await self._reader.read(_READ_BYTES)
         return b""
 
     async def left(self) -> None:

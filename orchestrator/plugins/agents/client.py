@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 from acp import PROTOCOL_VERSION, RequestError, connect_to_agent, text_block
 from acp.schema import (
@@ -29,7 +30,7 @@ from orchestrator.core.errors import BadReplyError, ConfigurationError
 from orchestrator.core.prompts import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Coroutine
+    from collections.abc import Container, Coroutine, Mapping
     from typing import TypeVar
 
     from acp import Client
@@ -63,20 +64,22 @@ class AgentConnection:
     Attributes:
         versions: of the protocol, that are known here.
         start_seconds: time for each answer before the first prompt: the slowest takes 10 seconds on an idle machine.
-        most_updates: after which the program is stopped; a long session has some thousand.
-        most_rubbish: lines that are no messages, after which it is stopped.
+        most: lines of each kind, after which the program is stopped; a long session has some thousand updates.
     """
 
     versions: Container[int] = (PROTOCOL_VERSION,)
     start_seconds = 120.0
-    most_updates = 200_000
-    most_rubbish = 1_000
+    most: ClassVar[Mapping[str, int]] = {
+        "updates": 200_000,
+        "requests": 10_000,
+        "answers": 10_000,
+        "lines that are no messages": 1_000,
+    }
 
     def __init__(self, name: str, running: RunningProgram, report: ProgramReport, listener: Listener) -> None:
         self._name, self._report = name, report
-        self._lines = _BoundedLines(running, listener, self.most_updates, self.most_rubbish)
-        self._connection = connect_to_agent(cast("Client", _Client(listener)), self._lines)
-        self._session = ""
+        self._lines = _BoundedLines(running, listener, self.most)
+        self._connection = connect_to_agent(cast("Client", _Client(listener, self._lines)), self._lines)
 
     async def begin(
         self, folder: str, server: tuple[str, str] | None, mode: str, meta: dict[str, Any]
@@ -115,11 +118,17 @@ class AgentConnection:
         opened = await self._answer(
             self._connection.new_session(cwd=folder, mcp_servers=servers, **meta), self.start_seconds
         )
-        self._session = opened.session_id
+        self._lines.session = opened.session_id
         if mode:
             await self._answer(
-                self._connection.set_session_mode(session_id=self._session, mode_id=mode), self.start_seconds
+                self._connection.set_session_mode(session_id=self._lines.session, mode_id=mode),
+                self.start_seconds,
             )
+
+    @property
+    def received(self) -> int:
+        """The number of lines that the program has sent."""
+        return self._lines.count.total()
 
     async def prompt(self, text: str) -> str:
         """Send a message, wait until the program's turn ends, and return its reason.
@@ -130,7 +139,7 @@ class AgentConnection:
             BadReplyError: the program failed, or ended.
         """
         answer = await self._answer(
-            self._connection.prompt(session_id=self._session, prompt=[text_block(text)]), None
+            self._connection.prompt(session_id=self._lines.session, prompt=[text_block(text)]), None
         )
         return str(answer.stop_reason)
 
@@ -138,7 +147,7 @@ class AgentConnection:
         """Tell the program to end its turn. It does not raise."""
         with suppress(Exception):
             async with asyncio.timeout(_CANCEL_SECONDS):
-                await self._connection.cancel(session_id=self._session)
+                await self._connection.cancel(session_id=self._lines.session)
 
     async def close(self) -> None:
         """Stop listening."""
@@ -181,15 +190,15 @@ def _words_of(error: RequestError) -> str:
 class _Client:
     """The methods that the program calls; the library finds them by name. It offers neither files nor terminals."""
 
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
+    def __init__(self, listener: Listener, lines: _BoundedLines) -> None:
+        self._listener, self._lines = listener, lines
 
     async def request_permission(
         self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption], **_: Any
     ) -> RequestPermissionResponse:
         """Answer by the policy: allow once, or refuse once. Options are chosen by their kind."""
-        del session_id
-        wanted = "allow_once" if self._listener.may(tool_call) else "reject_once"
+        is_ours = session_id == self._lines.session
+        wanted = "allow_once" if is_ours and self._listener.may(tool_call) else "reject_once"
         chosen = next((one.option_id for one in options if one.kind == wanted), None)
         if chosen is None:
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
@@ -208,63 +217,74 @@ class _Client:
 
 
 class _BoundedLines:
-    """The library's transport over a program's pipes. It gives updates to the listener and the rest to the library."""
+    """The library's transport over a program's pipes. It gives updates to the listener and the rest to the library.
 
-    def __init__(
-        self, running: RunningProgram, listener: Listener, most_updates: int, most_rubbish: int
-    ) -> None:
-        self._running, self._listener = running, listener
-        self._most_updates, self._most_rubbish = most_updates, most_rubbish
-        self._updates = self._rubbish = 0
-        self._closed = asyncio.Event()
-        self.problem = ""
+    Attributes:
+        session: the id of the session; updates of another one are left out.
+        count: how many lines of each kind came.
+    """
+
+    def __init__(self, running: RunningProgram, listener: Listener, most: Mapping[str, int]) -> None:
+        self._running, self._listener, self._most = running, listener, most
+        self._closed, self._order = asyncio.Event(), asyncio.Lock()
+        self.session, self.problem = "", ""
+        self.count: Counter[str] = Counter()
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Write one message."""
-        if self._closed.is_set():
-            raise ConnectionError("closed")
-        try:
-            await self._running.write(f"{json.dumps(message)}\n".encode())
-        except OSError as error:
-            raise ConnectionError(str(error)) from error
+        """Write one message, after those that were sent before."""
+        async with self._order:
+            if self._closed.is_set():
+                raise ConnectionError("closed")
+            try:
+                await self._running.write(f"{json.dumps(message)}\n".encode())
+            except OSError as error:
+                raise ConnectionError(str(error)) from error
 
     async def receive(self) -> dict[str, Any] | None:
-        """Return the next message that is no update; None at the end."""
+        """Return the next request or answer; None at the end."""
         while not self._closed.is_set() and (line := await self._running.line()):
             message = _parsed(line)
-            if message is None:
-                if line.strip():
-                    self._rubbish += 1
-                    if self._rubbish > self._most_rubbish:
-                        self._end(f"it sent more than {self._most_rubbish:,} lines that are no messages")
-                        return None
-            elif message.get("method") == "session/update" and "id" not in message:
-                self._updates += 1
-                if self._updates > self._most_updates:
-                    self._end(f"it sent more than {self._most_updates:,} updates")
-                    return None
-                with suppress(ValidationError):  # of a newer version: what matters are the files
-                    self._listener.told(SessionNotification.model_validate(message.get("params")).update)
-                if self._updates % 100 == 0:
-                    await asyncio.sleep(0)  # a flood does not keep others from working
-            else:
+            kind = _kind(message)
+            self.count[kind] += 1
+            if self.count[kind] > self._most[kind]:
+                self.problem = f"it sent more than {self._most[kind]:,} {kind}"
+                self._running.end_for(self.problem)
+                return None
+            if self.count.total() % 100 == 0:
+                await asyncio.sleep(0)  # a flood does not keep others from working
+            if kind in {"requests", "answers"}:
                 return message
+            if message is not None and message["method"] == "session/update":
+                with suppress(ValidationError):  # of a newer version: what matters are the files
+                    told = SessionNotification.model_validate(message.get("params"))
+                    if told.session_id == self.session:
+                        self._listener.told(told.update)
         return None
-
-    def _end(self, problem: str) -> None:
-        """Stop the program, because of what it sent."""
-        self.problem = problem
-        self._running.end_for(problem)
 
     def close(self) -> None:
         """Accept nothing more."""
         self._closed.set()
 
 
+def _kind(message: dict[str, Any] | None) -> str:
+    if message is None:
+        return "lines that are no messages"
+    if "id" in message:
+        return "requests" if "method" in message else "answers"
+    return "updates"
+
+
 def _parsed(line: bytes) -> dict[str, Any] | None:
-    """Return a line as a JSON-RPC message; None if it is none."""
+    """Return a line as a request, a notification or an answer of JSON-RPC; None if it is none."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return message if isinstance(message, dict) and ("method" in message or "id" in message) else None
+    if not isinstance(message, dict):
+        return None
+    name, error = message.get("id"), message.get("error")
+    if "method" in message:
+        is_good = isinstance(message["method"], str) and isinstance(name, str | int | None)
+    else:
+        is_good = isinstance(name, int) and isinstance(error, dict | None)
+    return message if is_good else None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.engine.models.base import MOST_TOKENS, TOKENS_PER_IMAGE, tokens_in
 from orchestrator.engine.models.catalog import Provider, vendor_of
-from orchestrator.engine.models.wire import as_object, as_text, dicts, json_bytes, read_json
+from orchestrator.engine.models.wire import as_object, as_text, dicts, json_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -227,13 +227,13 @@ FORMS: Mapping[Provider, VendorForm] = {
 }
 
 
-def ask(form: VendorForm, method: str, path: str, query: str, prefix: str) -> Asked:
+def ask(form: VendorForm, method: str, path: str, query: str) -> Asked:
     """Return what the line of a request asks for.
 
     Raises:
         RefusedRequestError: it is not a request of this protocol.
     """
-    found = form.path.fullmatch(path.removeprefix(prefix)) if path.startswith(prefix) else None
+    found = form.path.fullmatch(path)
     groups = found.groupdict() if found else {}
     streams = groups.get("method") == "streamGenerateContent"
     allowed = {"", "alt=sse"} if streams else {""} if groups else {"", "beta=true"}
@@ -243,30 +243,20 @@ def ask(form: VendorForm, method: str, path: str, query: str, prefix: str) -> As
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """What is known of one entry of a conversation.
+class _Part:
+    """A field of a request, or an entry of its conversation, that was read.
 
     Attributes:
-        content: its JSON without secrets; None if it was clean as it came.
-        tokens: an upper estimate.
-    """
-
-    content: bytes | None
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """One entry of a request that was read.
-
-    Attributes:
-        value: as the agent sent it.
-        content: its JSON as it is passed on.
+        value: as the agent sent it; the same part of the next request is compared with it only.
+        clean: without secrets.
+        content: the JSON of that, which is passed on.
         digest: of what it says, whatever marks it has.
+        tokens: an upper estimate.
         left_out: what is not passed on, in words.
     """
 
-    value: Mapping[str, Any]
+    value: Any
+    clean: Any
     content: bytes
     digest: bytes
     tokens: int
@@ -280,10 +270,9 @@ class AgentRequest:
     Attributes:
         asked: the model's name.
         stream: whether the reply is a stream.
-        identity: the same for two requests that ask for the same reply.
         left_out: what was not passed on, in words.
-        head: the fields besides the conversation; the limit of the reply is set by `content`.
-        entries: the conversation's entries, as JSON.
+        fields: the fields besides the conversation; the limit of the reply is set by `content`.
+        entries: the conversation.
         chain: a digest of the request up to each entry, the first one of none.
         tokens: an upper estimate of the tokens up to each entry.
         wanted: the longest reply that the agent asks for; None if it asks for none.
@@ -293,13 +282,17 @@ class AgentRequest:
     asked: str
     stream: bool
     query: str
-    identity: bytes
-    left_out: tuple[str, ...]
-    head: Mapping[str, Any]
-    entries: Sequence[bytes]
+    left_out: Sequence[str]
+    fields: Mapping[str, _Part]
+    entries: Sequence[_Part]
     chain: Sequence[bytes]
     tokens: Sequence[int]
     wanted: int | None
+
+    @property
+    def identity(self) -> bytes:
+        """The same for two requests that ask for the same reply."""
+        return self.chain[-1]
 
     def content(self, reply_tokens: int, ours: Mapping[str, Any]) -> bytes:
         """Return the body with this limit of the reply.
@@ -308,49 +301,48 @@ class AgentRequest:
             ours: the fields of our own request for the same model, which say how it names the limit, and whether its
                 server is known to refuse so long ones.
         """
-        head = {**self.head}
-        place = {**as_object(head.get(self.form.inside))} if self.form.inside else head
-        named = [name for name in self.form.limits if name in place]
-        ours = as_object(ours.get(self.form.inside)) if self.form.inside else ours
-        known = next((name for name in self.form.limits if name in ours), self.form.limits[0])
-        for name in named or [known]:
-            place[name] = min(reply_tokens, ours.get(known, reply_tokens))
-        if self.form.inside:
-            head[self.form.inside] = place
+        form, head = self.form, {name: part.clean for name, part in self.fields.items()}
+        place = as_object(head.get(form.inside)) if form.inside else head
+        own = as_object(ours.get(form.inside)) if form.inside else ours
+        known = next((name for name in form.limits if name in own), form.limits[0])
+        named = [name for name in form.limits if name in place] or [known]
+        limits = dict.fromkeys(named, min(reply_tokens, own.get(known, reply_tokens)))
+        changed: dict[str, Any] = {form.inside: {**place, **limits}} if form.inside else limits
         if "stream_options" in ours:
-            head["stream_options"] = ours["stream_options"]  # else the reply tells no usage
-        _bound_thinking(head, reply_tokens)
-        begin, said = json_bytes(head)[1:-1], json_bytes(self.form.conversation)
-        return b"".join((b"{", begin, b"," if begin else b"", said, b":[", b",".join(self.entries), b"]}"))
+            changed["stream_options"] = ours["stream_options"]  # else the reply tells no usage
+        parts = {name: part.content for name, part in self.fields.items()}
+        parts |= {name: json_bytes(value) for name, value in changed.items()}
+        if _thinks_longer(as_object(head.get("thinking")), reply_tokens):
+            # The vendor demands that it ends below the limit of the reply, and knows no shorter one.
+            del parts["thinking"]
+            if reply_tokens > _LEAST_THINKING_TOKENS:
+                budget = {"budget_tokens": max(reply_tokens // 2, _LEAST_THINKING_TOKENS)}
+                parts["thinking"] = json_bytes({**as_object(head["thinking"]), **budget})
+        parts[form.conversation] = b"[%s]" % b",".join(entry.content for entry in self.entries)
+        return b"{%s}" % b",".join(b'"%s":%s' % (name.encode(), part) for name, part in parts.items())
 
 
 _LEAST_THINKING_TOKENS = 1_024
 """https://platform.claude.com/docs/en/build-with-claude/extended-thinking"""
 
 
-def _bound_thinking(head: dict[str, Any], reply_tokens: int) -> None:
-    """Keep Anthropic's budget for thinking below the limit of the reply, as the vendor demands."""
-    thinking = as_object(head.get("thinking"))
+def _thinks_longer(thinking: Mapping[str, Any], reply_tokens: int) -> bool:
     budget = thinking.get("budget_tokens")
-    if not isinstance(budget, int | float) or budget < reply_tokens:
-        return
-    if reply_tokens > _LEAST_THINKING_TOKENS:
-        head["thinking"] = {**thinking, "budget_tokens": max(reply_tokens // 2, _LEAST_THINKING_TOKENS)}
-    else:
-        del head["thinking"]
+    return isinstance(budget, int | float) and budget >= reply_tokens
 
 
 _MARK = re.compile(rb',?"cache_control":\{[^{}]{0,200}\}')
 """What Anthropic's clients move from entry to entry: it does not change what is said."""
 _MARKED = b'"cache_control"'
-_MOST_ENTRIES = 20_000
+_MOST_KEPT_BYTES = 64 << 20
 _MOST_COUNTS = 500
 _MOST_CONVERSATIONS = 16
 """Those of an agent and of its own subagents, of which each last request is kept."""
+_NOTHING: Mapping[str, _Part] = {}
 
 
 class RequestReader:
-    """Reads the requests of one session. Each entry of a conversation is searched for secrets once.
+    """Reads the requests of one session. Each part is searched for secrets once.
 
     Args:
         form: of the protocol.
@@ -358,23 +350,25 @@ class RequestReader:
     """
 
     def __init__(self, form: VendorForm, redactor: Redactor) -> None:
-        self._form = form
-        self._redactor = redactor
-        self._version = redactor.version
-        self._entries: dict[bytes, _Entry] = {}
-        self._heads: dict[bytes, dict[str, Any]] = {}
+        self._form, self._redactor, self._version = form, redactor, redactor.version
+        self._kept: dict[bytes, _Part] = {}
+        self._kept_bytes = 0
+        self._conversations: dict[bytes, tuple[Mapping[str, _Part], Sequence[_Part]]] = {}
         self._counts: dict[bytes, int] = {}
-        self._conversations: dict[bytes, Sequence[_Said]] = {}
 
     def read(self, asked: Asked, body: bytes) -> AgentRequest:
-        """Read a request's body."""
+        """Read a request's body.
+
+        Raises:
+            RefusedRequestError: it is no request, or has what is never passed on.
+        """
         try:
-            value = read_json(body)
-            if isinstance(value, dict):
-                return self._read(asked, value)
+            value = json.loads(body.decode("utf-8", "replace"), parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
-            pass  # the same as another value
-        raise RefusedRequestError("the body is not a JSON object", HTTPStatus.BAD_REQUEST)
+            value = None
+        if not isinstance(value, dict):
+            raise RefusedRequestError("the body is not a JSON object", HTTPStatus.BAD_REQUEST)
+        return self._read(asked, value)
 
     def _read(self, asked: Asked, value: dict[str, Any]) -> AgentRequest:
         form = self._form
@@ -384,86 +378,83 @@ class RequestReader:
         listed = [{"role": "user", "content": listed}] if isinstance(listed, str) else listed
         if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
             raise RefusedRequestError(f"{form.conversation} is not a list of objects", HTTPStatus.BAD_REQUEST)
+        if self._version != self._redactor.version:  # it has learnt a secret
+            self._version = self._redactor.version
+            self._kept.clear()
+            self._conversations.clear()
         model = asked.model or as_text(value.get("model"))
-        stream = value.get("stream") is True if asked.stream is None else asked.stream
         plain, left_out = _known(form, value)
-        head = self._clean_head(plain)
-        begin = json_bytes({**head, "stream": None})  # without a stream it is the same request
-        chain = [hashlib.sha256(model.encode("utf-8", "replace") + begin).digest()]
-        tokens, entries = [tokens_in(len(begin))], []
-        for said in self._said(listed):
-            left_out += said.left_out
-            entries.append(said.content)
-            chain.append(hashlib.sha256(chain[-1] + said.digest).digest())
-            tokens.append(tokens[-1] + said.tokens)
+        fields, entries = self._parts(plain, listed)
+        begin = [name.encode() + part.digest for name, part in fields.items() if name != "stream"]
+        chain = [hashlib.sha256(b"".join((model.encode("utf-8", "replace"), *begin))).digest()]
+        tokens = [sum(part.tokens for part in fields.values())]
+        for entry in entries:
+            left_out += entry.left_out
+            chain.append(hashlib.sha256(chain[-1] + entry.digest).digest())
+            tokens.append(tokens[-1] + entry.tokens)
         limits = as_object(plain.get(form.inside)) if form.inside else plain
         wanted = [_limit(limits.get(name)) for name in form.limits]
         return AgentRequest(
             form=form,
             asked=model,
-            stream=stream,
+            stream=value.get("stream") is True if asked.stream is None else asked.stream,
             query=asked.query,
-            identity=chain[-1],
-            left_out=tuple(left_out),
-            head=head,
+            left_out=left_out,
+            fields=fields,
             entries=entries,
             chain=chain,
             tokens=tokens,
             wanted=min((one for one in wanted if one is not None), default=None),
         )
 
-    def _said(self, listed: list[dict[str, Any]]) -> list[_Said]:
-        """Read a conversation. What stood in its last request, too, is compared only."""
-        if not listed:
-            return []
-        first = self._read_entry(listed[0])
-        before = self._conversations.pop(first.digest, ())
-        found = [first]
+    def _parts(
+        self, plain: Mapping[str, Any], listed: list[dict[str, Any]]
+    ) -> tuple[Mapping[str, _Part], Sequence[_Part]]:
+        """Read fields and a conversation. What stood in its last request, too, is compared only."""
+        first = [self._entry(one) for one in listed[:1]]
+        key = first[0].digest if first else b""
+        fields_before, before = self._conversations.pop(key, (_NOTHING, ()))
+        fields = {name: self._field(name, one, fields_before.get(name)) for name, one in plain.items()}
+        entries = first
         for at, value in enumerate(listed[1:], 1):
             is_known = at < len(before) and before[at].value == value
-            found.append(before[at] if is_known else self._read_entry(value))
-        self._conversations[first.digest] = found
+            entries.append(before[at] if is_known else self._entry(value))
+        self._conversations[key] = fields, entries
         if len(self._conversations) > _MOST_CONVERSATIONS:
             del self._conversations[next(iter(self._conversations))]
-        return found
+        return fields, entries
 
-    def _read_entry(self, value: dict[str, Any]) -> _Said:
+    def _field(self, name: str, value: Any, before: _Part | None) -> _Part:
+        if before is not None and before.value == value:
+            return before
+        raw = json_bytes(value)
+        digest = hashlib.sha256(b"%s:%s" % (name.encode(), raw)).digest()  # never that of an entry
+        if digest in self._kept:
+            return self._kept[digest]
+        clean = self._redactor.redact_value({name: value})[name]
+        return self._keep(digest, _Part(value, clean, json_bytes(clean), digest, tokens_in(len(raw))))
+
+    def _entry(self, value: dict[str, Any]) -> _Part:
         # What a search for tools has found is a tool, too.
         one, left_out = _with_known_tools(self._form, value) if "tools" in value else (value, [])
         raw = json_bytes(one)
         digest = hashlib.sha256(raw).digest()
-        entry = self._entry(digest, raw, one)
+        if digest in self._kept:
+            return self._kept[digest]
+        images, image_bytes = _pictures(one)
+        clean = self._clean(one)
+        content = raw if clean is one else json_bytes(clean)
         unmarked = hashlib.sha256(_MARK.sub(b"", raw)).digest() if _MARKED in raw else digest
-        return _Said(value, entry.content or raw, unmarked, entry.tokens, left_out)
+        tokens = tokens_in(max(len(raw) - image_bytes, 0)) + images * TOKENS_PER_IMAGE
+        return self._keep(digest, _Part(value, clean, content, unmarked, tokens, left_out))
 
-    def _clean_head(self, head: dict[str, Any]) -> dict[str, Any]:
-        self._forget_if_learnt()
-        digest = hashlib.sha256(json_bytes(head)).digest()
-        if digest not in self._heads:
-            if len(self._heads) >= _MOST_COUNTS:
-                self._heads.clear()
-            self._heads[digest] = self._redactor.redact_value(head)
-        return self._heads[digest]
-
-    def _entry(self, digest: bytes, raw: bytes, value: dict[str, Any]) -> _Entry:
-        known = self._entries.get(digest)
-        if known is not None:
-            return known
-        images, image_bytes = _pictures(value)
-        clean = self._clean(value)
-        content = None if clean is value else json_bytes(clean)
-        entry = _Entry(content, tokens_in(max(len(raw) - image_bytes, 0)) + images * TOKENS_PER_IMAGE)
-        if len(self._entries) >= _MOST_ENTRIES:
-            self._entries.clear()
-        self._entries[digest] = entry
-        return entry
-
-    def _forget_if_learnt(self) -> None:
-        if self._version != self._redactor.version:
-            self._version = self._redactor.version
-            self._entries.clear()
-            self._heads.clear()
-            self._conversations.clear()
+    def _keep(self, digest: bytes, part: _Part) -> _Part:
+        self._kept_bytes += len(part.content)
+        if self._kept_bytes > _MOST_KEPT_BYTES:
+            self._kept.clear()
+            self._kept_bytes = len(part.content)
+        self._kept[digest] = part
+        return part
 
     def _clean(self, value: dict[str, Any]) -> dict[str, Any]:
         """Return an entry without secrets; itself if it has none.
@@ -492,6 +483,10 @@ class RequestReader:
         self._counts[request.chain[-1]] = input_tokens
         if len(self._counts) > _MOST_COUNTS:
             del self._counts[next(iter(self._counts))]
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(name)
 
 
 def _limit(value: object) -> int | None:

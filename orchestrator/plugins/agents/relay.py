@@ -1,17 +1,8 @@
-"""The relay: a small HTTP server between one agent program and one model server.
+"""The relay: a small HTTP server between one agent program and one model server, for one session.
 
 The agent has a random placeholder; the relay puts the API key in. It asks the model as our own session does: reserved
-before, settled by the reply's own usage, searched for secrets, with the same waits. It decides when the agent stops.
-
-How a session uses it:
-
-- `Relay(Upstream.of(named, names), budget=..., emit=..., redactor=..., placeholder=..., clock=..., random=...)` is made
-  for one session. `budget` is the session's `Budget`: its rounds are the requests.
-- `await relay.serve(listener)` accepts at a socket that listens, in whatever network namespace it was opened, until
-  `await relay.close()`.
-- `relay.limit` is the cap that stopped the agent, if one did, and `relay.refusal` says it in words: a session whose relay
-  has one ended by `limit`, whatever the agent says. `relay.failure` is the model server's last error, if no later
-  request was answered. `relay.records` and `relay.totals` are what was asked and paid.
+before, settled by the reply's own usage, searched for secrets, with the same waits, told by the same events. It decides
+when the agent stops: a session whose relay has a `limit` ended by it, whatever the agent says.
 """
 
 from __future__ import annotations
@@ -21,7 +12,6 @@ import hmac
 import json
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -38,7 +28,6 @@ from orchestrator.core.events import (
     Warned,
 )
 from orchestrator.core.http_server import ResponseBrokenError, ServerLimits, serving
-from orchestrator.core.messages import Usage
 from orchestrator.core.redaction import REPLACEMENT, secret_forms
 from orchestrator.engine.models.base import Request, Response
 from orchestrator.engine.models.catalog import Provider, facts, price_usd
@@ -78,7 +67,7 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Emit, Event
     from orchestrator.engine.models.connect import AddressedModel
     from orchestrator.engine.models.transport import Attempts
-    from orchestrator.engine.models.wire import Wire
+    from orchestrator.engine.models.wire import Wire, WireRequest
     from orchestrator.engine.policy.secrets import Redactor
     from orchestrator.engine.profiles.base import ReplyPrice
     from orchestrator.engine.session.budget import Budget
@@ -86,62 +75,48 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class AllowedModel:
-    """A model that the agent may ask.
-
-    Attributes:
-        wire: its protocol at its address.
-        price: of its replies.
-        output_tokens: the longest reply that it can give.
-    """
-
-    wire: Wire
-    price: ReplyPrice
-    output_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
 class Upstream:
-    """The one server that requests are sent on to.
+    """The one server and the one model that requests are sent on to.
 
     Attributes:
         provider: the protocol, which is the agent's, too.
         key: the API key; empty for a server that needs none.
-        models: what may be asked, by the name that the agent uses.
+        model: the name that the agent asks for.
+        wire: the protocol at the server's address.
+        price: of its replies.
+        output_tokens: the longest reply that the model can give.
         options: limits on time and attempts.
     """
 
     provider: Provider
     key: str = field(repr=False)
-    models: Mapping[str, AllowedModel]
+    model: str
+    wire: Wire
+    price: ReplyPrice
+    output_tokens: int
     options: HttpOptions = field(default_factory=HttpOptions)
 
     @classmethod
     def of(
-        cls,
-        named: AddressedModel,
-        others: Sequence[str] = (),
-        *,
-        price: ReplyPrice | None = None,
-        options: HttpOptions | None = None,
+        cls, named: AddressedModel, *, price: ReplyPrice | None = None, options: HttpOptions | None = None
     ) -> Upstream:
         """Return the server of a configured model.
 
         Args:
             named: the model, with the key and the address.
-            others: further models of the same server that the agent may ask.
-            price: of all of them; None is that of the list.
+            price: of its replies; None is that of the list.
+
+        Raises:
+            ConfigurationError: the key is no API key, or the protocol is none that agents speak.
         """
-        provider, key = named.ref.provider, sendable_key(named.key, str(named.ref))
+        provider, name = named.ref.provider, named.ref.name
+        key = sendable_key(named.key, str(named.ref))
         if provider not in FORMS:
             raise ConfigurationError(f"an agent cannot use {named.ref}: name a model at a server")
         require_api_key(key, named.api_url)
-        models = {}
-        for name in (named.ref.name, *others):
-            one = replace(named, ref=replace(named.ref, name=name))
-            most = facts(named.api_url, name).output_tokens
-            models[name] = AllowedModel(one.wire, price or partial(price_usd, named.api_url, name), most)
-        return cls(provider, key, models, options or HttpOptions())
+        price = price or partial(price_usd, named.api_url, name)
+        most = facts(named.api_url, name).output_tokens
+        return cls(provider, key, name, named.wire, price, most, options or HttpOptions())
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,55 +138,7 @@ class RelayLimits:
     refused_requests: int = 1_000
 
 
-class RelayEnd(StrEnum):
-    """How a request that was sent on ended."""
-
-    ANSWERED = "answered"
-    FAILED = "failed"
-    """The server gave no answer, or the budget had no room for another attempt."""
-    BROKEN = "broken"
-    """The reply broke off after a part of it was passed on."""
-    CANCELLED = "cancelled"
-    """The agent left, the time was over, or it still runs."""
-
-
-@dataclass(slots=True)
-class RelayedRequest:
-    """One request that was sent on.
-
-    Attributes:
-        model: the name that was asked for.
-        first_byte_seconds: from the request to the reply's first byte; None if there was none.
-        usd: what the reply cost; None if that is unknown, or it was not answered.
-        end: how it ended so far.
-    """
-
-    model: str
-    first_byte_seconds: float | None = None
-    usage: Usage = field(default_factory=Usage)
-    usd: float | None = None
-    end: RelayEnd = RelayEnd.CANCELLED
-
-
-@dataclass(frozen=True, slots=True)
-class RelayTotals:
-    """What a relay has passed on.
-
-    Attributes:
-        requests: how many were sent on.
-        answered: how many of them had a whole reply.
-        refused: how many requests were not sent on.
-        usd: the cost of the replies; None if one is unknown.
-    """
-
-    requests: int
-    answered: int
-    refused: int
-    usage: Usage
-    usd: float | None
-
-
-_MOST_RECORDS = 10_000
+_MOST_SEEN = 10_000
 _MOST_TOLD = 100
 _LEAST_PLACEHOLDER_CHARS = 16
 _HARMLESS = ("HEAD", "/")
@@ -238,13 +165,11 @@ class Relay:
             `Guarded` and `LimitReached`. Those of a request beside another one come as `SubagentEvent`.
         redactor: removes secrets from requests.
         placeholder: what the agent has for a key.
-        prefix: what stands in front of each path.
         random: returns numbers from 0 up to 1, for the waits.
 
     Attributes:
         limit: the cap that stopped the agent; None if none did.
         failure: the server's last error; None if a later request was answered.
-        records: the requests, in their order; at most 10,000.
 
     Raises:
         ConfigurationError: the budget has a cap in USD, and the price of a model is not known; or the placeholder can
@@ -261,26 +186,22 @@ class Relay:
         placeholder: str,
         clock: Clock,
         random: Callable[[], float],
-        prefix: str = "",
         limits: RelayLimits | None = None,
     ) -> None:
         self.limit: LimitReached | None = None
         self.failure: ModelError | None = None
-        self.records: list[RelayedRequest] = []
         if len(placeholder) < _LEAST_PLACEHOLDER_CHARS:
             raise ConfigurationError("what an agent has for a key is too short to be nobody else's")
-        for name, model in upstream.models.items():
-            check_price(budget, model.price, name)
+        check_price(budget, upstream.price, upstream.model)
         self._upstream = upstream
+        self._wire = upstream.wire
         self._form = FORMS[upstream.provider]
         self._budget = budget
         self._emit = emit
         self._placeholder = placeholder
-        self._prefix = prefix.rstrip("/")
         self._clock = clock
         self._limits = limits or RelayLimits()
         self._reader = RequestReader(self._form, redactor)
-        self._wires = {name: model.wire for name, model in upstream.models.items()}
         self._connection = ModelConnection(upstream.key, clock, random, upstream.options)
         self._forms_of_key = secret_forms(upstream.key)
         self._closing = asyncio.Event()
@@ -288,7 +209,7 @@ class Relay:
         self._lanes: set[int] = set()
         self._seen: dict[bytes, int] = {}
         self._told: set[str] = set()
-        self._sent = self._refused = 0
+        self._refused = 0
         self._longest_reply = 0
 
     @property
@@ -297,25 +218,16 @@ class Relay:
         return None if self.limit is None else f"the cap of this task is reached: {self.limit.detail}"
 
     @property
-    def totals(self) -> RelayTotals:
-        """What was passed on so far."""
-        answered = [one for one in self.records if one.end is RelayEnd.ANSWERED]
-        usd = [one.usd for one in answered]
-        known = [one for one in usd if one is not None]
-        return RelayTotals(
-            self._sent,
-            len(answered),
-            self._refused,
-            sum((one.usage for one in answered), Usage()),
-            sum(known) if len(known) == len(usd) else None,
-        )
+    def is_working(self) -> bool:
+        """Whether a request is being answered."""
+        return bool(self._running)
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept connections at a listening socket until `close`. The socket is closed then.
 
         It raises a `ConfigurationError` if the environment's proxy or certificate settings cannot be used.
         """
-        self._connection.open(next(iter(self._upstream.models.values())).wire.url)
+        self._connection.open(self._wire.url)
         longest = self._upstream.options.total_seconds + _SPARE_SECONDS
         limits = ServerLimits(
             connections=self._limits.connections,
@@ -384,7 +296,7 @@ class Relay:
             )
         if self.limit is not None:
             raise _CapReachedError(self.limit)
-        asked = ask(self._form, scope["method"], scope["path"], query, self._prefix)
+        asked = ask(self._form, scope["method"], scope["path"], query)
         headers = _headers(scope)
         given = [one.encode("utf-8", "replace") for one in placeholders(headers)]
         wanted = self._placeholder.encode()
@@ -397,12 +309,12 @@ class Relay:
     def _read(self, asked: Asked, body: bytes) -> AgentRequest:
         """Read the body, and check the model and whether the same was asked before."""
         request = self._reader.read(asked, body)
-        if request.asked not in self._upstream.models:
+        if request.asked != self._upstream.model:
             raise RefusedRequestError(f"the model {request.asked[:100]!r} is not allowed in this session")
         for what in request.left_out:
             self._tell(Defence.NETWORK, f"{what} was left out of the agent's requests")
         times = self._seen[request.identity] = self._seen.pop(request.identity, 0) + 1
-        if len(self._seen) > _MOST_RECORDS:
+        if len(self._seen) > _MOST_SEEN:
             del self._seen[next(iter(self._seen))]
         if times > self._limits.same_requests:
             words = f"the same request was sent more than {self._limits.same_requests} times"
@@ -412,20 +324,18 @@ class Relay:
 
     async def _relay(self, request: AgentRequest, headers: Mapping[str, str], reply: _Reply) -> None:
         """Send a request on, if the budget has room for it, and pass the reply back."""
-        model = self._upstream.models[request.asked]
         deadline = asyncio.timeout(self._budget.seconds_left)
         try:
             async with deadline:
-                reservation = await self._reserve(request, model)
+                reservation = await self._reserve(request)
                 with self._lane() as emit, reservation:
                     self._budget.rounds += 1
-                    self._sent += 1
                     call = self._call(request, headers, reservation, reply, emit)
                     emit(call.started(self._budget.rounds))
                     try:
                         said = await call.complete(self._connection)
                     finally:
-                        self._wires[request.asked] = call.wire
+                        self._wire = call.wire
                     self._longest_reply = max(self._longest_reply, said.usage.output_tokens)
                     if said.is_counted:
                         self._reader.count(request, said.usage.input_tokens)
@@ -436,10 +346,10 @@ class Relay:
                 raise
             raise _CapReachedError(self._budget.out_of_time()) from None
 
-    async def _reserve(self, request: AgentRequest, model: AllowedModel) -> Reservation:
+    async def _reserve(self, request: AgentRequest) -> Reservation:
         """Reserve the most that a request may cost. Wait if only other running requests leave no room."""
-        longest = max(self._bounded(request, model), self._longest_reply)
-        need = Need(self._reader.input_tokens(request), longest, model.price)
+        longest = max(self._bounded(request), self._longest_reply)
+        need = Need(self._reader.input_tokens(request), longest, self._upstream.price)
         while True:
             if limit := self.limit or self._budget.exceeded():
                 raise _CapReachedError(limit)
@@ -450,9 +360,10 @@ class Relay:
                 raise _CapReachedError(room.limit)
             await self._budget.wait_for_release()
 
-    def _bounded(self, request: AgentRequest, model: AllowedModel) -> int:
+    def _bounded(self, request: AgentRequest) -> int:
         """Return the longest reply that a request may have without the budget."""
-        return min(request.wanted or model.output_tokens, model.output_tokens, self._limits.output_tokens)
+        most = min(self._upstream.output_tokens, self._limits.output_tokens)
+        return min(request.wanted or most, most)
 
     def _call(
         self,
@@ -462,27 +373,19 @@ class Relay:
         reply: _Reply,
         emit: Emit,
     ) -> _Call:
-        model = self._upstream.models[request.asked]
-        most = min(self._bounded(request, model), reservation.reply_tokens)
+        most = min(self._bounded(request), reservation.reply_tokens)
         passed = _passed_on({name: headers[name] for name in self._form.headers & headers.keys()})
         return _Call(
             request=request,
             bare=replace(_ASKED_NOTHING, max_output_tokens=most),
             headers=passed,
-            wire=self._wires[request.asked],
-            price=model.price,
+            wire=self._wire,
+            price=self._upstream.price,
             reservation=reservation,
             reply=reply,
             emit=emit,
-            record=self._record(request.asked),
             clock=self._clock,
         )
-
-    def _record(self, model: str) -> RelayedRequest:
-        record = RelayedRequest(model)
-        if len(self.records) < _MOST_RECORDS:
-            self.records.append(record)
-        return record
 
     @contextmanager
     def _lane(self) -> Iterator[Emit]:
@@ -505,6 +408,9 @@ class Relay:
 
     def _tell(self, defence: Defence, message: str) -> None:
         """Tell a person, once, and of the first ones only: an agent may ask a million times."""
+        message = message.encode(
+            "utf-8", "replace"
+        ).decode()  # an agent can send halves of characters as JSON
         if message not in self._told and len(self._told) < _MOST_TOLD:
             self._told.add(message)
             self._emit(Guarded(defence, message))
@@ -528,7 +434,7 @@ class Relay:
 
 @dataclass(slots=True)
 class _Call:
-    """A request that is being sent on, with its reservation and its record.
+    """A request that is being sent on, with its reservation.
 
     Attributes:
         bare: our own request with the same limit, which says how the model's server names things.
@@ -544,7 +450,6 @@ class _Call:
     reservation: Reservation
     reply: _Reply
     emit: Emit
-    record: RelayedRequest
     clock: Clock
 
     def started(self, number: int) -> TurnStarted:
@@ -554,13 +459,7 @@ class _Call:
 
     async def complete(self, connection: ModelConnection) -> Response:
         """Send the request until there is a whole reply, as our own session does, and pay for it."""
-        begun_at = self.clock.monotonic()
-
-        def begin() -> None:
-            self.record.first_byte_seconds = self.clock.monotonic() - begun_at
-            self.emit(TextStarted())
-
-        self.reply.on_begin = begin
+        self.reply.on_begin = lambda: self.emit(TextStarted())
         self.reservation.is_sent = True
         attempts = connection.attempts()
         while isinstance(said := await self._attempt(connection, attempts), ModelError):
@@ -570,13 +469,15 @@ class _Call:
 
     def _signed(self, connection: ModelConnection) -> SignedRequest:
         """Return the request as it is sent on: to our own address, with our own headers and the key."""
-        own = self.wire.encode(self.bare, stream=self.request.stream)
+        own = self._own(self.wire)
         signed, query = connection.sign(self.wire, own), self.request.query
         url = f"{signed.url}{'&' if '?' in signed.url else '?'}{query}" if query else signed.url
-        return SignedRequest(url, {**self.headers, **signed.headers}, self._content(self.wire))
+        return SignedRequest(url, {**self.headers, **signed.headers}, self._content(own))
 
-    def _content(self, wire: Wire) -> bytes:
-        own = wire.encode(self.bare, stream=self.request.stream)
+    def _own(self, wire: Wire) -> WireRequest:
+        return wire.encode(self.bare, stream=self.request.stream)
+
+    def _content(self, own: WireRequest) -> bytes:
         return self.request.content(self.bare.max_output_tokens or 1, own.head)
 
     async def _attempt(self, connection: ModelConnection, attempts: Attempts) -> Response | ModelError:
@@ -602,7 +503,10 @@ class _Call:
     def _relax(self, failure: ModelError, attempts: Attempts) -> bool:
         """Leave out what the server refused of what the relay added; return whether there was something."""
         relaxed = None if self.reply.has_begun else self.wire.relax(self.bare, failure)
-        if relaxed is None or self._content(relaxed) == self._content(self.wire) or not attempts.may_relax():
+        if relaxed is None:
+            return False
+        before, after = (self._content(self._own(wire)) for wire in (self.wire, relaxed))
+        if before == after or not attempts.may_relax():
             return False
         self.wire = relaxed
         self.emit(Warned(f"{failure}; asked again without it"))
@@ -610,10 +514,8 @@ class _Call:
 
     def _seconds_after(self, failure: ModelError, attempts: Attempts) -> float:
         """Return the wait before the next attempt, which has a reservation; see `complete` for what it raises."""
-        self.record.end = RelayEnd.FAILED
         if self.reply.has_begun:
             self.emit(Warned(f"the reply to the agent broke off: {failure}"))
-            self.record.end = RelayEnd.BROKEN
             raise ResponseBrokenError
         seconds = attempts.plan(failure)
         if tell_failed(self.reservation, self.emit, failure, seconds):
@@ -621,7 +523,6 @@ class _Call:
                 self.reservation.renew()
             except NoRoomError as error:
                 raise _CapReachedError(error.limit) from None
-        self.record.end = RelayEnd.CANCELLED
         return seconds
 
     def _settle(self, said: Response) -> Response:
@@ -631,7 +532,6 @@ class _Call:
             usage = replace(usage, input_tokens=self.reservation.need.input_tokens)
         usd, most_usd = cost_of(usage, self.price)
         self.reservation.settle(usage, most_usd)
-        self.record.usage, self.record.usd, self.record.end = usage, usd, RelayEnd.ANSWERED
         self.emit(ReplyReceived(said.message, said.finish, usage, usd, said.model))
         return replace(said, usage=usage)
 

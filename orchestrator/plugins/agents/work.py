@@ -19,7 +19,6 @@ import posixpath
 import re
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from acp.schema import (
@@ -132,9 +131,9 @@ class Told:
         match update:
             case AgentMessageChunk(content=TextContentBlock(text=text)):
                 self.last_text = (self.last_text + text)[:_TEXT_CHARS]
-                self._tell(TextDelta(text))
+                self._tell(TextDelta(text[:_TEXT_CHARS]))
             case AgentThoughtChunk(content=TextContentBlock(text=text)):
-                self._tell(ReasoningDelta(text))
+                self._tell(ReasoningDelta(text[:_TEXT_CHARS]))
             case ToolCallStart():
                 self._begin(update.tool_call_id, update.title, update)
                 self._progress(update)
@@ -179,6 +178,7 @@ class Told:
         return text
 
     def _begin(self, number: str, title: str, call: Any) -> None:
+        number = self._named(number)
         if number in self._calls or self._is_ours(title):
             return
         if len(self._calls) >= _MOST_CALLS:
@@ -204,6 +204,7 @@ class Told:
             self._end(update.tool_call_id, status, _output(update))
 
     def _end(self, number: str, status: CallStatus, output: str) -> None:
+        number = self._named(number)
         if number in self._calls and number not in self._ended:
             self._ended.add(number)
             self._tell(ToolCallEnded(number, self._calls[number], status, output))
@@ -343,23 +344,39 @@ class HostTools:
         runner: runs the calls.
         token: what the program has to send with each request.
         instructions: text for the program's model.
-        changed: called before each call, because the program may have changed files by itself.
 
     Attributes:
         ending: the end of the session that a call caused; None before that.
         ended: set at that moment.
     """
 
-    def __init__(
-        self, runner: ToolRunner, token: str, instructions: str, changed: Callable[[], None] = lambda: None
-    ) -> None:
-        self._runner, self._token, self._instructions, self._changed = runner, token, instructions, changed
+    def __init__(self, runner: ToolRunner, token: str, instructions: str) -> None:
+        self._runner, self._token, self._instructions = runner, token, instructions
         self._alone, self._together = asyncio.Lock(), asyncio.Semaphore(_MOST_AT_ONCE)
-        self._calls: dict[str, asyncio.Task[CallEnd]] = {}
+        self._calls: dict[asyncio.Task[CallEnd], str] = {}
+        self._closing = asyncio.Event()
         self._count = 0
         self.ending: Ends | None = None
         self.ended = asyncio.Event()
         self.error: BaseException | None = None
+
+    @property
+    def is_working(self) -> bool:
+        """Whether a call runs."""
+        return bool(self._calls)
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Accept connections at a listening socket until `close`. The socket is closed then."""
+        async with serving(self, listener, limits=LIMITS):
+            await self._closing.wait()
+
+    async def close(self) -> None:
+        """Stop serving. Calls that run are cancelled, and have ended then, and so has what they started."""
+        self._closing.set()
+        calls = list(self._calls)
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -434,7 +451,9 @@ class HostTools:
             }
         )
         await _piece(send, b": working\n\n")
-        task = self._calls[_key(number)] = asyncio.ensure_future(self._run(call))
+        task = asyncio.ensure_future(self._run(call))
+        self._calls[task] = json.dumps(number)
+        task.add_done_callback(self._calls.pop)
         try:
             while not (await asyncio.wait([task], timeout=_PING_SECONDS))[0]:
                 await _piece(send, b": working\n\n")
@@ -445,15 +464,12 @@ class HostTools:
             data = json.dumps({"jsonrpc": "2.0", "id": number, "result": result})
             await _piece(send, f"event: message\ndata: {data}\n\n".encode(), more=False)
         finally:
-            self._calls.pop(_key(number), None)
-            if not task.done():
-                task.cancel()
+            task.cancel()
         return None
 
     async def _run(self, call: ToolCall) -> CallEnd:
         """Run a call: one that reads beside others, every other one alone."""
         tool = self._runner.tools.get(call.name)
-        self._changed()
         if tool is None or tool.order is Order.TOGETHER:
             async with self._together:
                 return await self._runner.run(call)
@@ -479,13 +495,9 @@ class HostTools:
 
     def _cancel(self, number: Any) -> None:
         """Cancel a running call. One program says so of calls that have ended, too."""
-        task = self._calls.get(_key(number))
-        if task is not None:
-            task.cancel()
-
-
-def _key(number: Any) -> str:
-    return json.dumps(number, default=str)
+        for task, name in self._calls.items():
+            if name == json.dumps(number):
+                task.cancel()
 
 
 def _text(text: str, *, is_error: bool = False) -> dict[str, Any]:
@@ -520,6 +532,8 @@ _LOOK_SECONDS = 0.25
 """How often a running turn is checked for a stop, a cap and refused calls."""
 _LAST_SECONDS = 10.0
 """Time for a program to end its turn by itself after its cap is reached."""
+_SILENT_SECONDS = 3_600.0
+"""A turn ends in which the program says nothing for so long, asks its model nothing, and no call of the host's runs."""
 _TURN_LOST_SECONDS = 5.0
 """Time for it to end a turn that was cancelled. Then its box ends."""
 
@@ -707,55 +721,52 @@ class AgentProgram:
         # What it changes is found in the files, as after commands.
         runner.ledger.shell_used = True
         report = ProgramReport()
-        doors = {MODEL_PORT: _Door(relay.serve, relay.close), TOOLS_PORT: _Door(partial(_serve, tools))}
+        doors = {MODEL_PORT: _Door(relay), TOOLS_PORT: _Door(tools)}
         async with self.parts.box(start, self.sandbox, self.inherited, doors, report) as running:
             connection = self.parts.connection()(self.kind.title, running, report, told)
             try:
                 server = (address, token) if self.kind.tools == "session" else None
                 await connection.begin(folder, server, filled.mode, dict(filled.meta))
-                yield _Turns(connection, relay, tools, told, inputs, has_one_turn=self.kind.is_bare)
+                yield _Turns(
+                    self.kind.title, connection, relay, tools, told, inputs, self.clock, self.kind.is_bare
+                )
             finally:
                 told.end_turn()
                 await connection.close()
 
 
 class _Door:
-    """Serves one door of a box until it is closed."""
+    """Serves one door of a box, by the relay or by the tools, until it is closed."""
 
-    def __init__(self, serve: Callable[[socket.socket], Any], close: Callable[[], Any] | None = None) -> None:
-        self._serve, self._close = serve, close
+    def __init__(self, served: Relay | HostTools) -> None:
+        self._served = served
         self._task: asyncio.Task[None] | None = None
 
     async def serve(self, listener: socket.socket) -> None:
         """See `Doors`."""
         listener.setblocking(False)
-        self._task = asyncio.ensure_future(self._serve(listener))
+        self._task = asyncio.create_task(self._served.serve(listener))
 
     async def close(self) -> None:
         """See `Doors`."""
-        if self._close is not None:
-            await self._close()
-        elif self._task is not None:
-            self._task.cancel()
+        await self._served.close()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
-
-
-async def _serve(tools: HostTools, listener: socket.socket) -> None:
-    async with serving(tools, listener, limits=LIMITS):
-        await asyncio.Event().wait()
 
 
 @dataclass(slots=True)
 class _Turns:
     """The turns of one program: the first one, and one more if it ended without a proposal."""
 
+    name: str
     connection: AgentConnection
     relay: Relay
     tools: HostTools
     told: Told
     inputs: Inputs
+    clock: Clock
     has_one_turn: bool
+    silent_seconds: float = _SILENT_SECONDS
 
     async def until_done(self, text: str) -> SessionEnd:
         """Send a message, and remind the program once if its turn ends without a proposal."""
@@ -785,18 +796,23 @@ class _Turns:
         """
         turn = asyncio.ensure_future(self.connection.prompt(text))
         ended = asyncio.ensure_future(self.tools.ended.wait())
-        left = _LAST_SECONDS
+        left, silent, received, silent_since = _LAST_SECONDS, None, -1, self.clock.monotonic()
         try:
-            while not (turn.done() or ended.done() or left <= 0):
+            while not (turn.done() or ended.done() or left <= 0 or silent):
                 if self.inputs.host.stopped() or self.inputs.budget.denied:
                     break
+                if self.relay.is_working or self.tools.is_working or self.connection.received != received:
+                    received, silent_since = self.connection.received, self.clock.monotonic()
+                if self.clock.monotonic() - silent_since >= self.silent_seconds:
+                    words = f"{self.name} did nothing for {self.silent_seconds / 60:.0f} minutes in its turn"
+                    silent = BadReplyError(f"{words}, and was ended")
                 if self.relay.limit:  # its last request was refused, which it may still tell
                     left -= _LOOK_SECONDS
                 await asyncio.wait([turn, ended], timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if not turn.done():
                 await self.connection.cancel()
                 await asyncio.wait([turn], timeout=_TURN_LOST_SECONDS)
-            error = turn.exception() if turn.done() else None
+            error = turn.exception() if turn.done() and not silent else silent
             if error is not None and not isinstance(error, BadReplyError):
                 raise error
             return error

@@ -12,7 +12,7 @@ import sysconfig
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from orchestrator.core.errors import SandboxMissingError
 from orchestrator.core.events import (
@@ -93,7 +93,7 @@ def usual_parts(manner: str) -> AgentParts:
 
         class Short(AgentConnection):
             start_seconds = _SHORT_SECONDS if manner == "hangs" else AgentConnection.start_seconds
-            most_updates = _FEW_UPDATES
+            most: ClassVar[Mapping[str, int]] = {**AgentConnection.most, "updates": _FEW_UPDATES}
 
         return Short
 

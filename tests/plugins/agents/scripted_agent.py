@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import subprocess
 import sys
 import urllib.error
@@ -43,6 +44,14 @@ def post(url: str, body: Any, headers: dict[str, str]) -> tuple[int, str]:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
+
+
+def write_raw(data: bytes) -> None:
+    """Write bytes among the messages of the protocol, whose pipe is one that does not wait."""
+    rest = memoryview(data)
+    while rest:
+        select.select([], [1], [])
+        rest = rest[os.write(1, rest[: select.PIPE_BUF]) :]
 
 
 class Agent:
@@ -183,7 +192,7 @@ class Agent:
 
     async def _own_rubbish(self, lines: int) -> str:
         for _ in range(lines):
-            os.write(1, b"this is no message\n")
+            write_raw(b"this is no message\n")
         return "sent"
 
     async def _own_flood(self, updates: int) -> str:
@@ -201,18 +210,29 @@ class Agent:
             }
         )
         for _ in range(updates):
-            os.write(1, f"{line}\n".encode())
+            write_raw(f"{line}\n".encode())
         return "sent"
 
     async def _own_long_line(self, size: int) -> str:
-        piece = b"x" * 65_536
-        for _ in range(size // len(piece)):
-            os.write(1, piece)
+        write_raw(b"x" * size)
         return "sent"
 
     async def _own_die(self) -> str:
         print("out of memory", file=sys.stderr)  # noqa: T201
         os._exit(9)
+
+    async def _own_together(self, calls: list[Any]) -> str:
+        """The results of calls of the host's tools that are made at once."""
+        return json.dumps(await asyncio.gather(*(self._call(name, given) for name, given in calls)))
+
+    async def _own_strange(self) -> str:
+        """Tells of itself as no good agent does: other sessions, long ids, names that steer a terminal."""
+        title = "Read\x1b[2J\x1b]0;all is well\x07"
+        await self._tell(acp.start_tool_call("\x1b[2J" * 1_000, title, kind="read", status="completed"))
+        update = acp.update_agent_message_text("I am another one.")
+        await self.client.session_update(session_id="session-2", update=update)
+        write_raw(b"\xff\xfe\n" + b'{"id": [], "result": 1}\n')
+        return "told"
 
     async def _own_sleep(self, seconds: float) -> str:
         await asyncio.sleep(seconds)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
 
 from orchestrator.core.errors import BadReplyError, ConfigurationError
 from orchestrator.engine.environments.running_program import ProgramReport
 from orchestrator.plugins.agents.client import AgentConnection
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class Program:
@@ -53,7 +56,7 @@ class Listener:
 
 HELLO = {"result": {"protocolVersion": 1, "agentCapabilities": {"mcpCapabilities": {"http": True}}}}
 OPENED = {"result": {"sessionId": "s"}}
-CHUNK = {
+CHUNK: dict[str, Any] = {
     "method": "session/update",
     "params": {
         "sessionId": "s",
@@ -64,9 +67,12 @@ DONE = {"result": {"stopReason": "end_turn"}}
 
 
 class Short(AgentConnection):
-    """A connection on which few updates are many."""
+    """A connection on which few lines are many."""
 
-    most_updates = 10
+    most: ClassVar[Mapping[str, int]] = {
+        **dict.fromkeys(AgentConnection.most, 10),
+        "lines that are no messages": 1_000,
+    }
 
 
 class Hasty(AgentConnection):
@@ -146,12 +152,44 @@ async def test_a_problem_is_one_line(lines: list[Any], message: str) -> None:
     await connection.close()
 
 
-async def test_a_flood_of_updates_ends_the_program() -> None:
-    connection, program, listener = await connected([CHUNK] * 11)
-    with pytest.raises(BadReplyError, match="more than 10 updates"):
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        (CHUNK, "updates"),
+        ({"method": "fs/read_text_file", "id": 5, "params": {}}, "requests"),
+        (b'{"id": 77, "result": {}}\n', "answers"),
+    ],
+)
+async def test_a_flood_ends_the_program(line: Any, kind: str) -> None:
+    connection, program, listener = await connected([line] * 20)
+    with pytest.raises(BadReplyError, match=f"more than 10 {kind}"):
         await connection.prompt("Go")
-    assert len(listener.updates) == 10
+    assert len(listener.updates) == (10 if kind == "updates" else 0)
     assert program.ended_for
+    await connection.close()
+
+
+async def test_what_is_told_of_another_session_is_left_out_and_refused() -> None:
+    params = {"sessionId": "another", "toolCall": {"toolCallId": "1", "kind": "edit", "title": "Edit"}}
+    options = [{"optionId": one, "name": one, "kind": one} for one in ("allow_once", "reject_once")]
+    question = {"method": "session/request_permission", "id": 4, "params": {**params, "options": options}}
+    told = {**CHUNK, "params": {**CHUNK["params"], "sessionId": "another"}}
+    connection, program, listener = await connected([told, question, CHUNK])
+    turn = asyncio.ensure_future(connection.prompt("Go"))
+    while not any("result" in one for one in program.asked):  # noqa: ASYNC110  the library's own tasks
+        await asyncio.sleep(0)
+    answer = next(one["result"]["outcome"] for one in program.asked if "result" in one)
+    assert answer == {"outcome": "selected", "optionId": "reject_once"}
+    assert len(listener.updates) == 1
+    turn.cancel()
+    await connection.close()
+
+
+async def test_lines_in_no_form_of_the_protocol_are_passed_over() -> None:
+    strange = [b"\xff\xfe\n", b'{"id": [], "result": 1}\n', b'{"id": {}, "method": "x"}\n', b"[1]\n"]
+    strange += [b'{"method": 5}\n', b'{"id": 3, "error": "no"}\n', b"[" * 200_000 + b"\n", b"\n"]
+    connection, _, _ = await connected([*strange, DONE])
+    assert await connection.prompt("Go") == "end_turn"
     await connection.close()
 
 

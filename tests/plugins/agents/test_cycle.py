@@ -230,6 +230,15 @@ def marked_processes(mark: str) -> list[str]:
     return found
 
 
+def running() -> list[str]:
+    """The command lines of all processes."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            found.append((entry / "cmdline").read_bytes().decode("utf-8", "replace"))
+    return found
+
+
 FORK = """
 for number in range(3):
     if os.fork() == 0:
@@ -267,6 +276,59 @@ def test_what_a_killed_program_left_is_taken_up_and_nothing_of_the_agent_goes_on
     assert done.result["outcome"] == "proposed", done.err
     (branch,) = branches(repository)
     assert content(repository, branch, "calc.py") + "\n" == FIXED
+
+
+def test_a_stop_during_a_test_run_ends_the_tests_and_saves_the_work(stage: Stage, repository: Path) -> None:
+    pause = f"300.{os.getpid()}"  # which no other process of this machine takes
+    tests = f"grep -q 'a - b' calc.py || sleep {pause}"  # they pass before the change
+    stage.script(calls(WRITE, ("run_tests", {})))
+    model = ["--model", "openai-chat:scripted-1", "--api-url", stage.model.url, "--test-command", tests]
+    with forked.piped("run", "--repo", str(repository), *TASK, *agent(), *model) as (program, _, errors):
+        while f"sleep\0{pause}\0" not in running():
+            assert program.returncode is None
+        program.send_signal(signal.SIGTERM)
+        told = errors.read()
+        program.wait(60)
+    result = stage.events()[-1]["result"]
+    assert (result["outcome"], bool(result["saved"])) == ("interrupted", True), told
+    assert f"sleep\0{pause}\0" not in running()
+
+
+def test_proposals_and_ends_at_once_are_done_one_after_the_other(stage: Stage, repository: Path) -> None:
+    both = ("together", {"calls": [PROPOSE, PROPOSE]})
+    stage.script(calls(WRITE, both), calls(("together", {"calls": [FINISH, FINISH]})))
+    done = stage.run("--repo", str(repository), *TASK, *agent())
+    assert done.result["outcome"] == "proposed", done.err
+    assert (len(branches(repository)), done.result["rounds"]) == (1, 2)
+    told = [event for event in stage.events() if event["type"] == "ToolCallEnded"]
+    assert [one["status"] for one in told if one["name"] == "create_pull_request"] == ["ok", "ok"]
+    assert [one["status"] for one in told if one["name"] == "finish"] == ["ok", "skipped"]
+
+
+def test_a_turn_without_a_word_is_asked_once_and_ends(stage: Stage, repository: Path) -> None:
+    stage.script(reply(""), reply(""))
+    done = stage.run("--repo", str(repository), *TASK, *agent())
+    assert done.result["rounds"] == 2, done.err
+    assert done.result["pull_request"] is None
+    assert branches(repository) == []
+
+
+def test_a_line_of_50_megabytes_ends_the_agent_and_its_work_is_saved(stage: Stage, repository: Path) -> None:
+    stage.script(calls(WRITE, ("long_line", {"size": 50 << 20})))
+    done = stage.run("--repo", str(repository), *TASK, *agent())
+    assert done.result["error"] == "python was stopped: it sent a message of more than 32 MiB"
+    assert done.result["saved"]
+
+
+def test_what_an_agent_tells_is_bounded_and_of_its_own_session(stage: Stage, repository: Path) -> None:
+    stage.script(calls(("strange", {})), calls(("finish", {"reason": "I stop here."})))
+    done = stage.run("--repo", str(repository), *TASK, *agent())
+    assert done.result["rounds"] == 2, done.err
+    told = [event["event"] for event in stage.events() if event["type"] == "SubagentEvent"]
+    (started,) = [one for one in told if one["type"] == "ToolCallStarted" and one["name"].startswith("Read")]
+    assert len(started["call_id"]) <= 200
+    assert not any(ord(one) < 32 for one in started["call_id"] + started["name"])
+    assert "I am another one." not in json.dumps(told) + done.err
 
 
 def test_a_stop_ends_the_agent_and_saves_its_work(stage: Stage, repository: Path) -> None:

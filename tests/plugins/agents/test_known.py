@@ -60,6 +60,7 @@ def test_an_agent_is_pointed_to_the_relay_and_has_no_shell_in_safe(name: str) ->
 WAITS = {
     "claude": '"API_TIMEOUT_MS": "86400000"',
     "codex": "stream_idle_timeout_ms = 86400000",
+    "gemini": '"flags": [{"flagId": 45773134, "intValue": "86400"}]',
     "opencode": '"timeout": false, "headerTimeout": false, "chunkTimeout": false',
 }
 

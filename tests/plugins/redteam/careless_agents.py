@@ -9,7 +9,7 @@ import re
 import socket
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
 from orchestrator.core.events import Defence
@@ -79,7 +79,7 @@ class _PassingRelay(Relay):
     """Puts the key into whatever it is given, and passes on whatever comes back."""
 
     async def _respond(self, scope: Scope, body: bytes, send: Send) -> None:
-        place = urlsplit(next(iter(self._upstream.models.values())).wire.url)
+        place = urlsplit(self._upstream.wire.url)
         status, data = await asyncio.to_thread(_sent, place.netloc, scope["path"], self._upstream.key, body)
         await send({"type": "http.response.start", "status": status, "headers": []})
         await send({"type": "http.response.body", "body": data})
@@ -100,7 +100,7 @@ def _patient() -> type[AgentConnection]:
 
         versions = range(_MANY)
         start_seconds = float("inf")
-        most_updates = most_rubbish = _MANY
+        most: ClassVar[Mapping[str, int]] = dict.fromkeys(AgentConnection.most, _MANY)
 
     return Patient
 
