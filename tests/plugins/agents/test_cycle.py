@@ -20,7 +20,7 @@ import acp
 import pytest
 
 from tests.doubles import forked
-from tests.doubles.model_server import calls, gated, reply
+from tests.doubles.model_server import calls, fail, gated, reply
 from tests.scenarios.stage import CALC, FILES, FIXED, branches, content, git, make_repository
 
 if TYPE_CHECKING:
@@ -292,6 +292,17 @@ def test_a_stop_during_a_test_run_ends_the_tests_and_saves_the_work(stage: Stage
     result = stage.events()[-1]["result"]
     assert (result["outcome"], bool(result["saved"])) == ("interrupted", True), told
     assert f"sleep\0{pause}\0" not in running()
+
+
+def test_a_server_that_asks_for_a_long_wait_pauses_the_run_and_saves_the_work(
+    stage: Stage, repository: Path
+) -> None:
+    """The agent is told 400 once, and has no chance to ask again every few seconds."""
+    stage.script(calls(WRITE), fail(429, {"retry-after": "3600"}))
+    done = stage.run("--repo", str(repository), *TASK, *agent())
+    assert done.result["outcome"] == "paused", done.err
+    assert done.result["saved"]
+    assert len(stage.model.requests) == 2
 
 
 def test_proposals_and_ends_at_once_are_done_one_after_the_other(stage: Stage, repository: Path) -> None:
