@@ -92,12 +92,14 @@ def run_result(
     only_control_failed = control_failed and not failed and ran.exit_code == _TESTS_FAILED
     exit_code = 0 if only_control_failed else ran.exit_code
     counted = None if ended.reports else printed_count(ran.output)
+    told = "" if ended.reports or exit_code else printed_failure(ran.output)
     problem = (
         why_stopped(ran, minutes)
         or problem
         or (f"a test file was changed while the tests ran: {ended.rewritten}" if ended.rewritten else "")
         or _contradiction(exit_code, cases.values(), has_report=bool(ended.reports), expects=expects)
         or (NO_TEST_RAN if counted == 0 else "")
+        or (told and f"the exit code is 0, though the output tells of a failed test: {told}")
     )
     digest = hashlib.sha256(b"".join(ended.reports)).hexdigest() if ended.reports else ""
     result = RunResult(
@@ -256,6 +258,33 @@ def printed_count(output: str) -> int | None:
                 ] or [0]
                 break
     return max(sum(found), 0) if found else None
+
+
+# What runners print where a test failed. A shell hides their exit code in a pipe, or with `|| true`.
+_FAILURES = (
+    re.compile(r"^(?:=+ | {1,9})?[1-9][0-9]{0,8} failed\b"),  # pytest, Playwright
+    re.compile(r"^FAILED \((?:failures|errors)="),  # unittest
+    re.compile(r"^(?:--- FAIL: |FAIL\t)"),  # go
+    re.compile(r"^test result: FAILED\."),  # cargo
+    re.compile(r"^ {1,9}[1-9][0-9]{0,8} failing\b"),  # mocha
+    re.compile(r"^ {0,9}Tests:? {1,20}[1-9][0-9]{0,8} failed\b"),  # jest, vitest, Pest
+    re.compile(r"^(?:#|\u2139) fail [1-9]"),  # node
+    re.compile(r"(?i)^not ok [0-9]{1,9}\b(?![^#]{0,250}# ?(?:todo|skip))"),  # TAP
+    re.compile(r"^[0-9]{1,9} (?:tests?|examples?|runs?), .{0,80}?\b[1-9][0-9]{0,8} (?:failures?|errors?)\b"),
+    re.compile(r"^(?:FAILURES|ERRORS)!$"),  # PHPUnit
+    re.compile(r"^[0-9]{1,3}% tests passed, [1-9][0-9]{0,8} tests? failed"),  # ctest
+    re.compile(r"^(?:\[\w{1,9}\] )?Tests run: [0-9]{1,9}, (?:Failures: [1-9]|Failures: 0, Errors: [1-9])"),
+    re.compile(r"^(?:Failed!\s|Result: FAIL$)"),  # .NET, prove
+    re.compile(r"^(?:Fail|Failed|Unexpected Pass): {1,20}[1-9]"),  # Meson, elm-test
+    re.compile(r"^[0-9:]{1,9} \+[0-9]{1,9}.{0,20}: Some tests failed"),  # Dart
+)
+
+
+def printed_failure(output: str) -> str:
+    """Return the first line in which a known runner says that a test failed; empty if there is none."""
+    lines = (_COLOUR.sub("", line[:_MAX_LINE_CHARS]).rstrip() for line in output.splitlines())
+    found = next((line for line in lines if any(one.match(line) for one in _FAILURES)), "")
+    return one_line(found.strip(), limit=_FIRST_ERROR_CHARS, keep="`")
 
 
 def read_report(data: bytes, *, root: str = "") -> tuple[CaseResult, ...]:

@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
-from orchestrator.bot.verification.reports import EndedCommand, first_error, printed_count, run_result
+from orchestrator.bot.verification.reports import (
+    EndedCommand,
+    first_error,
+    printed_count,
+    printed_failure,
+    run_result,
+)
 from orchestrator.bot.verification.verdict import judge_runs
 from orchestrator.core.cycle_events import Proof
 from orchestrator.engine.environments.base import ExecResult
@@ -269,6 +275,75 @@ COUNTS = [
     ("words about tests", "I ran all of the tests, and they passed", None),
     ("nothing", "", None),
 ]
+
+
+FAILURES = (
+    "==== 1 failed, 3 passed in 0.12s ====",
+    "Ran 12 tests in 0.4s\n\nFAILED (failures=1)",
+    "Ran 12 tests in 0.4s\n\nFAILED (errors=2, skipped=1)",
+    "--- FAIL: TestAdd (0.00s)\nFAIL\texample.com/calc\t0.003s",
+    "running 3 tests\n\ntest result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out",
+    "  2 passing (8ms)\n  1 failing",
+    "Tests:       1 failed, 4 passed, 5 total",
+    "      Tests  1 failed | 2 passed (3)",
+    "# tests 4\n# pass 3\n# fail 1",
+    "1..2\nok 1 adds\nnot ok 2 subtracts",
+    "3 tests, 1 failure",
+    "3 runs, 5 assertions, 0 failures, 1 errors, 0 skips",
+    "4 examples, 1 failure",
+    "FAILURES!\nTests: 3, Assertions: 7, Failures: 1.",
+    "80% tests passed, 1 tests failed out of 5",
+    "[ERROR] Tests run: 3, Failures: 1, Errors: 0, Skipped: 0",
+    "[ERROR] Tests run: 3, Failures: 0, Errors: 2, Skipped: 0",
+    "Failed!  - Failed:     1, Passed:     2, Skipped:     0, Total:     3, Duration: 5 ms",
+    "Files=1, Tests=3,  0 wallclock secs\nResult: FAIL",
+    "Ok:                 3   \nFail:               1   ",
+    "00:01 +3 -1: Some tests failed.",
+    "\x1b[31m  1 failing\x1b[0m",
+)
+
+
+@table("output", FAILURES)
+def test_an_exit_code_that_a_shell_hides_makes_no_failed_test_pass(output: str) -> None:
+    def done(kind: RunKind, said: str) -> RunResult:
+        ran = ExecResult(said, "", said, 0, timed_out=False, duration_ms=5)
+        return run_result(kind, kind.value, EndedCommand(ran, "/x"), minutes=1)[0]
+
+    base, kept, after = (
+        done(RunKind.BEFORE, "5 passed"),
+        done(RunKind.KEPT, output),
+        done(RunKind.AFTER, output),
+    )
+    verdict = judge_runs(
+        Runs("pytest | tee log", "", "none", "b", "t", base, kept, after), Change("b", "t", ())
+    )
+    assert verdict.proof is Proof.FAILED
+    assert "the exit code is 0, though the output tells of a failed test" in after.problem
+
+
+@table(
+    "output",
+    [
+        "==== 3 passed, 1 xfailed in 0.1s ====",
+        "Ran 12 tests in 0.4s\n\nOK",
+        "ok  \texample.com/calc\t0.003s",
+        "test result: ok. 2 passed; 0 failed; 0 ignored",
+        "  2 passing (8ms)",
+        "Tests:       5 passed, 5 total",
+        "# tests 4\n# pass 4\n# fail 0",
+        "1..2\nok 1 not ok 2\nnot ok 2 later # TODO not yet",
+        "3 tests, 0 failures",
+        "3 runs, 5 assertions, 0 failures, 0 errors, 0 skips",
+        "100% tests passed, 0 tests failed out of 5",
+        "[INFO] Tests run: 3, Failures: 0, Errors: 0, Skipped: 0",
+        "Passed!  - Failed:     0, Passed:     3, Skipped:     0, Total:     3, Duration: 5 ms",
+        "Ok:                 3\nFail:               0",
+        "Passed:   3\nFailed:   0",
+        "failed to open the cache, so it is made anew\nAn error: 1 failed attempt",
+    ],
+)
+def test_the_output_of_tests_that_pass_tells_of_no_failure(output: str) -> None:
+    assert printed_failure(output) == ""
 
 
 @table("runner, output, count", COUNTS, ids=[runner for runner, _, _ in COUNTS])
