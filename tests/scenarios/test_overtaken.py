@@ -57,6 +57,14 @@ def rival(hosted: Hosted) -> None:
     pull.body, pull.closes = "Fixes #1", (1,)
 
 
+def edit(text: str, title: str = "add() subtracts") -> Callable[[Hosted], object]:
+    def act(hosted: Hosted) -> None:
+        issue = hosted.repo.issues[1]
+        issue.title, issue.body, issue.updated_at = title, text, hosted.github.tick()
+
+    return act
+
+
 def transfer(hosted: Hosted) -> None:
     other = hosted.github.repository("octo/other") or hosted.github.add_repository("octo/other")
     hosted.github.transfer(hosted.repo, 1, other)
@@ -82,6 +90,11 @@ UNWANTED: dict[str, tuple[Callable[[Hosted], object], str, bool]] = {
         True,
     ),
     "assigned": (assign, "issue #1 is assigned to grace: unassign it to have it done here", True),
+    "edited": (
+        edit("Multiply two numbers, please.", "A product is missing"),
+        "issue #1 was edited and asks for something else now",
+        True,
+    ),
     "stopped": (stop("Please stop!"), "ada asked on issue #1 to stop", True),
     "proposed by others": (rival, "issue #1 has an open pull request of grace", True),
 }
@@ -117,8 +130,16 @@ def test_a_stopped_issue_is_left_alone_until_somebody_comments_again(hosted: Hos
 
 @pytest.mark.parametrize(
     "act",
-    [stop("Please stop!", "mallory"), stop("Stop the subtraction, it should add."), assign],
-    ids=["a stranger", "about the code", "to ourselves"],
+    [
+        stop("Please stop!", "mallory"),
+        stop("Stop the subtraction, it should add."),
+        assign,
+        edit(
+            "It happens with every pair of numbers. To see it, call add(1, 2) in a shell.",
+            "add() subtracts its numbers",
+        ),
+    ],
+    ids=["a stranger", "about the code", "to ourselves", "more words"],
 )
 def test_what_does_not_withdraw_a_task(hosted: Hosted, act: Callable[[Hosted], object]) -> None:
     def done(hosted: Hosted) -> None:

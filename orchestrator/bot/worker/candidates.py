@@ -582,6 +582,9 @@ class TaskSearch:
         before, self._looked[task.number] = self._looked.get(task.number), issue
         if issue == before:
             return None
+        text = f"{self.texts.clean(issue.title).text}\n{self.texts.clean(issue.body).text}"
+        if task.kind is TaskKind.NEW and rules.asks_otherwise(f"{task.title}\n{task.body}", text):
+            return Unwanted(f"issue #{issue.number} was edited and asks for something else now")
         return self._why_issue_unwanted(issue, is_named=is_named or task.kind is TaskKind.UNFINISHED)
 
     def _why_issue_unwanted(self, issue: Issue, *, is_named: bool) -> Unwanted | None:

@@ -377,6 +377,16 @@ def _says_stop(text: str) -> bool:
     return bool(_STOPS.fullmatch(_core(words)) or _HOLDS.fullmatch(" ".join(words)))
 
 
+_LEAST_KEPT = 0.5
+
+
+def asks_otherwise(before: str, now: str) -> bool:
+    """Return whether a text was edited so that most of its words are gone. What is only added asks for the same."""
+    words = set(re.findall(r"\w+", before.lower()))
+    kept = words & set(re.findall(r"\w+", now.lower()))
+    return bool(words) and len(kept) < _LEAST_KEPT * len(words)
+
+
 _CAP_WORDS = _FILLER | frozenset(
     [
         "budget",
