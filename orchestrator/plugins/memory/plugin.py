@@ -5,17 +5,13 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.options import Bounds, Reach, choice, number, option
 from orchestrator.app.plugins import CommandEntry, Plugin, Point
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from orchestrator.app.forms import Address, Line
 
-_ADDRESS = "an http:// or https:// address without a user name, a password or a #"
-_ONE_LINE = "one line of text, not empty, of at most 200 characters"
 _INDEX = {"index": {"nargs": "?"}}
 _WORDS: dict[str, Any] = {"nargs": "+"}
 _NEW_MEMORY: dict[str, dict[str, Any]] = {
@@ -55,12 +51,12 @@ def _add_memory(parser: argparse.ArgumentParser) -> None:
         add_json,
         add_repo,
         add_server,
-        number,
         seconds,
         text_value,
+        whole_number,
     )
 
-    types = {"id": number, "--ttl": seconds, "--type": str, "--importance": str}
+    types = {"id": whole_number, "--ttl": seconds, "--type": str, "--importance": str}
     add_action = actions_of(parser)
     for name, (text, arguments) in _MEMORY_ACTIONS.items():
         action = add_action(name, help=text)
@@ -86,38 +82,6 @@ def memory_help() -> list[tuple[str, str]]:
     ]
 
 
-class MemoryOptions:
-    """What is remembered, and how texts are compared."""
-
-    memory: bool = choice(
-        False,
-        "Let the model store memories on this machine, and recall them with each message.",
-        Reach.NEVER,
-        begins="memory",
-    )
-    repository_memory: bool = choice(
-        True, "Keep lessons from reviews for all machines, on a hidden ref of the repository.", Reach.NEVER
-    )
-    embedding_api_url: Address | None = option(
-        None,
-        "Address of an embeddings server for the memory. Without it and without the extra embed, words are compared.",
-        _ADDRESS,
-        Reach.NEVER,
-    )
-    embedding_model: Line | None = option(
-        None,
-        "Model of the embeddings server; text-embedding-3-small if not set. Without one: all-MiniLM-L6-v2 or letters.",
-        _ONE_LINE,
-        Reach.NEVER,
-    )
-    embedding_dimension: int | None = number(
-        None,
-        "Dimension of the embeddings server's vectors. If not set, the model's own.",
-        Bounds(1, 8_192),
-        Reach.NEVER,
-    )
-
-
 PLUGIN = Plugin(
     name="memory",
     text="remember across sessions: what reviews taught, what models store, and indices of documents",
@@ -130,7 +94,7 @@ PLUGIN = Plugin(
             lists_actions=True,
         )
     },
-    options=".plugin:MemoryOptions",
+    options=".options:MemoryOptions",
     adds=MappingProxyType(
         {
             Point.ATTACKS: ".attacks:FOLDER",

@@ -15,7 +15,7 @@ import random
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from orchestrator.app.wiring.repository import cloned_from, new_nonce
@@ -42,6 +42,7 @@ from orchestrator.plugins.memory.facts import RepositoryMemory
 from orchestrator.plugins.memory.items import Importance, MemoryType, expiry
 from orchestrator.plugins.memory.lessons import Lessons
 from orchestrator.plugins.memory.memory import LEXICAL, LongTermMemory
+from orchestrator.plugins.memory.options import options_in
 from orchestrator.plugins.memory.store import MemoryStore
 from orchestrator.plugins.memory.tools import document_tools, memory_tools
 
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import Usage
     from orchestrator.engine.tools.base import Tool
     from orchestrator.plugins.memory.embedding import Embedder
-    from orchestrator.plugins.memory.plugin import MemoryOptions
 
 
 _MEMORIES = "long_term_memory"
@@ -394,8 +394,3 @@ def _embedding_key(context: BuildContext, url: str) -> str | None:
     found = key_for_server(keys, url, context.settings.key_host, "openai")
     is_models = place == server_of(context.settings.api_url or "")
     return found.key if is_models or found.variable != OTHER_KEY else None
-
-
-def options_in(context: BuildContext) -> MemoryOptions:
-    """Return the settings, which have these options if the plug-in is there."""
-    return cast("MemoryOptions", context.settings)
