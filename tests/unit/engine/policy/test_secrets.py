@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.core.events import Warned
 from orchestrator.core.redaction import REPLACEMENT
 from orchestrator.engine.policy.secrets import _MAX_DEPTH, RedactedStream, Redactor
 from tests.fuzz.growth import grows
@@ -217,6 +218,15 @@ def test_values_of_json_are_redacted_keys_too() -> None:
 def test_keys_that_become_equal_are_both_kept() -> None:
     redactor = Redactor(["open-sesame-1", "open-sesame-2"])
     assert sorted(redactor.redact_value({"open-sesame-1": 1, "open-sesame-2": 2}).values()) == [1, 2]
+
+
+def test_an_event_that_holds_no_secret_is_its_own_copy() -> None:
+    """Most events of a run are such."""
+    redactor = Redactor(["open-sesame-1"])
+    harmless, telling = Warned("all is well"), Warned("it said open-sesame-1")
+    assert redactor.redact_value(harmless) is harmless
+    assert redactor.redact_value(telling) == Warned(f"it said {REPLACEMENT}")
+    assert telling == Warned("it said open-sesame-1")
 
 
 def test_what_is_nested_within_the_limit_is_whole() -> None:
