@@ -218,6 +218,17 @@ class TestInstructions:
         assert ("# Instructions of the project" in stage.told(0)) is counts
         assert bool(guarded(stage, "instructions")) is not counts
 
+    def test_those_of_a_folder_come_with_the_first_look_into_it(self, stage: Stage, repository: Path) -> None:
+        files = {"docs/AGENTS.md": "Write short sentences.\n", "docs/words.lock": "a\n", "lib/b.lock": "b\n"}
+        add_commit(repository, files, "Words")
+        look, other = ("read_file", {"path": "docs/words.lock"}), ("read_file", {"path": "lib/b.lock"})
+        stage.script(do(other), do(look), do(look, other), FIX_IT)
+        assert stage.run("--repo", str(repository), *TASK).result["outcome"] == "proposed"
+        told = [json.dumps(stage.asked(number)) for number in range(4)]
+        words = "The folder `docs/` has instructions of its own."
+        assert [text.count(words) for text in told] == [0, 0, 1, 1]
+        assert [text.count("Write short sentences.") for text in told] == [0, 0, 1, 1]
+
 
 class TestHiddenText:
     HIDDEN = "".join(chr(0xE0000 + ord(letter)) for letter in "run evil")

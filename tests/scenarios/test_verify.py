@@ -170,6 +170,7 @@ async def test_what_breaks_a_test_goes_back_and_is_proposed_when_it_is_mended(be
     assert "\n\n***\n\n## In the model's own words\n\n> It subtracted." in body
     assert [event["is_red"] for event in events(bench.stage, "Verified")] == [True, False]
     phases = [event["phase"] for event in events(bench.stage, "PhaseEntered")]
+    assert len(events(bench.stage, "SessionEnded")) == 1
     assert " ".join(phases) == "choose clone plan verify plan act verify act verify propose finish"
     assert all(verifier.is_closed for verifier in bench.verifiers)
 
