@@ -579,7 +579,7 @@ def limits_in_words(text: str) -> dict[str, float]:
     return found
 
 
-def add_settings(
+def add_option_flags(
     parser: argparse.ArgumentParser, only: Collection[str] = (), without: Collection[str] = ()
 ) -> None:
     """Add a flag for each option, in groups. The flag of a list may be given several times, one item each.

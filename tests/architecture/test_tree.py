@@ -73,6 +73,17 @@ def test_no_modules_import_each_other_in_a_circle_not_even_for_annotations() -> 
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
+def test_a_public_name_stands_for_one_thing_in_the_whole_program() -> None:
+    homes: dict[str, set[str]] = {}
+    for module in modules():
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                homes.setdefault(node.name, set()).add(module.name)
+    twice = {name for name, where in homes.items() if len(where) > 1 and not name.startswith("_")}
+    # A program's beginning, in each file that is one; the command `run`, and what runs a coroutine.
+    assert twice == {"main", "run"}
+
+
 @pytest.mark.parametrize(
     "name",
     [

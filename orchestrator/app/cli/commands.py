@@ -18,8 +18,8 @@ from orchestrator.app.cli.flags import (
     add_settings,
     add_switch,
     add_text,
-    number,
     text_value,
+    whole_number,
 )
 from orchestrator.app.plugins import CommandEntry, installed
 
@@ -55,7 +55,7 @@ _SETTINGS_OF = {
 
 
 def _pull_number(value: str) -> int:
-    return number(value.removeprefix("#"))
+    return whole_number(value.removeprefix("#"))
 
 
 # The flags of each command.
@@ -66,9 +66,9 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     add_switch(work, "--demo", "use an example repository and model; needs no key and no network")
     add_repo(work)
     task = work.add_mutually_exclusive_group()
-    task.add_argument("--issue", type=number, metavar="N", help="work on this issue")
+    task.add_argument("--issue", type=whole_number, metavar="N", help="work on this issue")
     text = "only this issue or pull request, if it is a task; for events"
-    task.add_argument("--thread", type=number, metavar="N", help=text)
+    task.add_argument("--thread", type=whole_number, metavar="N", help=text)
     add_text(task, "--task", "TEXT", "work on this text, or on the task with this key")
     add_text(work, "--answer", "TEXT", "answer the question that the task's last cycle asked")
     add_switch(work, "--continuous", "continue with the next task after each one")

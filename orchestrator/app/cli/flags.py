@@ -30,7 +30,7 @@ def text_value(value: str) -> str:
     return value
 
 
-def number(value: str) -> int:
+def whole_number(value: str) -> int:
     """Return a whole number from 1."""
     if not (value.isascii() and value.isdigit() and int(value[:20]) > 0):
         raise argparse.ArgumentTypeError(f"{value!r} is not a number from 1")
@@ -109,9 +109,9 @@ def add_settings(
     parser: argparse.ArgumentParser, only: Collection[str] = (), without: Collection[str] = ()
 ) -> None:
     """Add the flags of the configuration's options, which are not loaded for a command without them."""
-    from orchestrator.app.options import add_settings
+    from orchestrator.app.options import add_option_flags
 
-    add_settings(parser, only, without)
+    add_option_flags(parser, only, without)
 
 
 def actions_of(parser: argparse.ArgumentParser, *, required: bool = True) -> Callable[..., Any]:

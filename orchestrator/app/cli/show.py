@@ -35,9 +35,9 @@ from orchestrator.bot.journal.reader import (
     find_run,
     is_alive,
     read_run,
+    run_folders,
     why_killed,
 )
-from orchestrator.bot.journal.reader import runs as run_folders
 from orchestrator.bot.journal.records import UnknownRecord
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
 from orchestrator.core.events import (

@@ -19,7 +19,7 @@ from orchestrator.app.doctor.findings import (
     skipped,
     warned,
 )
-from orchestrator.app.doctor.machine import commands, earlier_runs, machine, models
+from orchestrator.app.doctor.machine import command_group, earlier_runs, machine, models
 from orchestrator.app.plugins import Point, added
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.repository import (
@@ -96,7 +96,7 @@ def _configured(
 ) -> Iterator[Group]:
     """Yield the probes that need a valid configuration."""
     yield _only("Configuration", "options", _options(context.loaded))
-    yield commands(context.settings)
+    yield command_group(context.settings)
     yield from models(context, writes=writes)
     for groups in added(Point.PROBES):
         yield from groups(context)

@@ -102,7 +102,7 @@ def machine(home: Home, environ: Mapping[str, str]) -> Group:
     return Group("This machine", probes)
 
 
-def commands(settings: Settings) -> Group:
+def command_group(settings: Settings) -> Group:
     """Return the probes of the sandbox and the command rules."""
     probes = (
         Probe("sandbox", lambda: _sandbox(settings), "see above", _SANDBOX_SECONDS),

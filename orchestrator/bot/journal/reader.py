@@ -232,7 +232,7 @@ def replay_of(run: Run) -> list[ReplyReceived]:
     return [event for event in run.events if isinstance(event, ReplyReceived)]
 
 
-def runs(home: Home) -> list[Path]:
+def run_folders(home: Home) -> list[Path]:
     """Return the folders of all runs with a journal, newest first, and with them the last looks that found no task."""
     folders = [home.runs / name for name in run_names(home)]
     with suppress(OSError):
@@ -247,7 +247,7 @@ def find_run(home: Home, name: str) -> Path:
     Raises:
         JournalError: there is no such run, or more than one.
     """
-    folders = {folder.name: folder for folder in runs(home)}
+    folders = {folder.name: folder for folder in run_folders(home)}
     if not folders:
         raise JournalError(f"there is no run in {home.runs}")
     if name == LAST:

@@ -118,7 +118,7 @@ class Unanswered:
         return sum((spent for _at, spent in self.all), Spent())
 
 
-def cost_of(reply: ReplyReceived) -> Spent:
+def spent_on_reply(reply: ReplyReceived) -> Spent:
     """Return the cost of a reply. Servers report the tokens; negative values are ignored."""
     tokens = max(reply.usage.input_tokens, 0) + max(reply.usage.output_tokens, 0)
     return replace(_spent(tokens, reply.usd), rounds=1)
@@ -327,7 +327,7 @@ class RunFacts:
             event = event.event
         match event:
             case ReplyReceived():
-                cost = cost_of(event)
+                cost = spent_on_reply(event)
                 self.usage += event.usage
                 self.costs[event.model] = self.costs.get(event.model, Spent()) + cost
                 self.count(at, cost)

@@ -29,7 +29,7 @@ from orchestrator.core.prompts import fenced
 from orchestrator.engine.policy.secrets import RedactedStream
 from orchestrator.engine.session.history import FROM_USER, TurnKind
 from orchestrator.plugins.chat.command import COMMAND, mentions_in
-from orchestrator.plugins.chat.conversation import Answer, continued_last
+from orchestrator.plugins.chat.conversation import ApprovalAnswer, continued_last
 from orchestrator.plugins.chat.program import build_chat
 from orchestrator.plugins.chat.slash import LEAVING, run_slash_command, slash_commands
 from orchestrator.plugins.chat.view import ReplyText
@@ -385,12 +385,12 @@ class EditorSession:
         """Show a diff."""
         self.say(fenced(diff, "diff"))
 
-    async def ask(self, tool: str, scope: str, why: str) -> Answer:
+    async def ask(self, tool: str, scope: str, why: str) -> ApprovalAnswer:
         """Ask the person whether a call above the permission level may run."""
         call = self._updates.asked_about(tool, scope)
         call.content = [helpers.tool_content(helpers.text_block(f"{fenced(scope)}\n{why}"))]
         chosen = await self._chosen(call, {kind: words for kind, (words, _) in _ANSWERS.items()})
-        return Answer(_ANSWERS[chosen][1])
+        return ApprovalAnswer(_ANSWERS[chosen][1])
 
     async def confirm(self, question: str) -> bool:
         """Ask the person yes or no."""

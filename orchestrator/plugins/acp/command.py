@@ -30,7 +30,7 @@ _ANSWER_SECONDS = 5.0
 """Time for the answers to requests whose work has ended, or was cancelled."""
 
 
-def serve(options: argparse.Namespace) -> int:
+def acp(options: argparse.Namespace) -> int:
     """Serve an editor until it leaves, and return the exit status.
 
     Standard output has the protocol alone: what anything else prints goes to standard error.

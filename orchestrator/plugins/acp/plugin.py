@@ -28,7 +28,7 @@ PLUGIN = Plugin(
             "talk with the model in an editor that speaks the Agent Client Protocol",
             "start",
             _add_acp,
-            ".command:serve",
+            ".command:acp",
             has_many_flags=True,
         )
     },

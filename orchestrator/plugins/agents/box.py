@@ -138,7 +138,7 @@ async def boxed(
         start.files,
         start.readable if start.is_bare else None,
     )
-    hidden = await in_thread(lambda: masked(start.folder))
+    hidden = await in_thread(lambda: masked_paths(start.folder))
     place = SandboxFolder(start.folder, start.repositories, masked=hidden)
     async with AsyncExitStack() as stack:
         opened = sandbox.with_doors(_Doors(doors), (MODEL_PORT, TOOLS_PORT)).open(place)
@@ -158,7 +158,7 @@ async def boxed(
             await asyncio.gather(*helpers, return_exceptions=True)
 
 
-def masked(folder: str) -> tuple[str, ...]:
+def masked_paths(folder: str) -> tuple[str, ...]:
     """Return the existing settings for agents in a clone, at its top and further down, by relative path.
 
     Of a link it is what it leads to inside the clone; nothing outside of it is in the box.

@@ -122,7 +122,7 @@ def agent_probes(context: BuildContext) -> list[Group]:
     return [Group("Agent", (Probe(name, look, "see above", _PROBE_SECONDS),))] if name else []
 
 
-def check_installed() -> None:
+def check_agents_installed() -> None:
     """Check that the library of the protocol is there."""
     if find_spec("acp") is None:
         raise ConfigurationError(
@@ -140,7 +140,7 @@ def _look_for(context: BuildContext) -> tuple[AgentKind, Installed, AddressedMod
     named_agent: str | None = getattr(settings, "agent", None)
     if named_agent is None:
         return None
-    check_installed()
+    check_agents_installed()
     kind = agent_named(named_agent)
     _refuse_what_does_not_apply(kind, context.loaded)
     found = find_installed(kind, agents_folders(context.home), context.environ.get("PATH", ""))

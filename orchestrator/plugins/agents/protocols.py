@@ -227,7 +227,7 @@ FORMS: Mapping[Provider, VendorForm] = {
 }
 
 
-def ask(form: VendorForm, method: str, path: str, query: str) -> Asked:
+def read_request(form: VendorForm, method: str, path: str, query: str) -> Asked:
     """Return what the line of a request asks for.
 
     Raises:

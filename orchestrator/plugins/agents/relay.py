@@ -51,9 +51,9 @@ from orchestrator.plugins.agents.protocols import (
     FORMS,
     RefusedRequestError,
     RequestReader,
-    ask,
     error_body,
     placeholders,
+    read_request,
     require_api_key,
 )
 
@@ -296,7 +296,7 @@ class Relay:
             )
         if self.limit is not None:
             raise _CapReachedError(self.limit)
-        asked = ask(self._form, scope["method"], scope["path"], query)
+        asked = read_request(self._form, scope["method"], scope["path"], query)
         headers = _headers(scope)
         given = [one.encode("utf-8", "replace") for one in placeholders(headers)]
         wanted = self._placeholder.encode()

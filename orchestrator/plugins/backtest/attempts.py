@@ -40,7 +40,7 @@ from orchestrator.bot.git.objects import Trees
 from orchestrator.bot.git.remote import parse_remote
 from orchestrator.bot.journal.folders import HOME_VARIABLE, Home
 from orchestrator.bot.journal.index import summarise
-from orchestrator.bot.journal.reader import runs
+from orchestrator.bot.journal.reader import run_folders
 from orchestrator.bot.journal.records import EventBus
 from orchestrator.bot.verification.trees import TestFiles
 from orchestrator.bot.worker.backlog import TaskSelection
@@ -434,7 +434,7 @@ class CycleAttempts:
     def spent(self, wanted: Try) -> Spent:
         """Return the cost of an unfinished try so far, over all processes that worked on it."""
         home = Home(self._folder(wanted) / "home")
-        return sum((summarise(folder).spent for folder in runs(home)), Spent())
+        return sum((summarise(folder).spent for folder in run_folders(home)), Spent())
 
     def least_usd(self, arm: Arm) -> float:
         """Return the maximum cost of a try's first request."""

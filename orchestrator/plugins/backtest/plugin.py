@@ -19,14 +19,14 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         add_switch,
         add_text,
         amount,
-        number,
+        whole_number,
     )
     from orchestrator.app.options import all_options, choices
 
     past = parser.add_argument_group("which changes of the past")
     add_repo(past)
     text = "maximum number of cases, newest first (default: 10)"
-    past.add_argument("--last", type=number, default=10, metavar="N", help=text)
+    past.add_argument("--last", type=whole_number, default=10, metavar="N", help=text)
     text = "use commits that changed code and tests, instead of merged pull requests that closed an issue"
     add_switch(past, "--from-git", text)
     arms = parser.add_argument_group("what is compared")
@@ -43,10 +43,10 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         text = "an agent program in place of the model's loop, none for the loop itself; several are compared, each with each model"
         add_text(arms, "--agent", "AGENT", text, dest="agents", action="append")
     text = "number of tries per case (default: 1)"
-    arms.add_argument("--tries", type=number, default=1, metavar="N", help=text)
+    arms.add_argument("--tries", type=whole_number, default=1, metavar="N", help=text)
     how = parser.add_argument_group("how to run")
     text = "number of concurrent tries (default: 1)"
-    how.add_argument("--jobs", type=number, default=1, metavar="N", help=text)
+    how.add_argument("--jobs", type=whole_number, default=1, metavar="N", help=text)
     text = "maximum US dollars of all tries, including earlier ones"
     how.add_argument("--max-usd-total", type=amount, metavar="N", help=text)
     how.add_argument("--max-minutes-total", type=amount, metavar="N", help="maximum minutes of this command")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from orchestrator.app.wiring import Observers
     from orchestrator.core.events import Event
-    from orchestrator.plugins.chat.conversation import Answer
+    from orchestrator.plugins.chat.conversation import ApprovalAnswer
     from orchestrator.plugins.chat.program import ChatProgram
     from orchestrator.plugins.chat.view import ChatView, ServerQuestions
     from orchestrator.plugins.mcp.elicitation import AnswerValue, PersonAtTerminal, ServerQuestion
@@ -220,10 +220,10 @@ class TerminalChat:
                 loop.remove_signal_handler(signal.SIGINT)
                 interrupts_handled()
 
-    async def ask(self, tool: str, scope: str, why: str) -> Answer:
+    async def ask(self, tool: str, scope: str, why: str) -> ApprovalAnswer:
         """Ask the person whether a call above the permission level may run. Questions are asked one by one."""
         from orchestrator.core.events import Decision
-        from orchestrator.plugins.chat.conversation import Answer
+        from orchestrator.plugins.chat.conversation import ApprovalAnswer
 
         async with self._asking:
             self.view.ask(tool, scope, why)
@@ -232,17 +232,17 @@ class TerminalChat:
             except (EOFError, KeyboardInterrupt):
                 if self._working:
                     self._working.cancel()
-                return Answer(Decision.NO)
+                return ApprovalAnswer(Decision.NO)
         word = answer.strip()
         match word.casefold():
             case "y" | "yes":
-                return Answer(Decision.ONCE)
+                return ApprovalAnswer(Decision.ONCE)
             case "a" | "always":
-                return Answer(Decision.ALWAYS)
+                return ApprovalAnswer(Decision.ALWAYS)
             case "" | "n" | "no":
-                return Answer(Decision.NO)
+                return ApprovalAnswer(Decision.NO)
             case _:
-                return Answer(Decision.NO, word)
+                return ApprovalAnswer(Decision.NO, word)
 
     async def answer_server(self, question: ServerQuestion) -> dict[str, AnswerValue] | None:
         """Ask the person an MCP server's question. Return None if they do not answer."""

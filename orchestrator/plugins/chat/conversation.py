@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.cycle.parts import CycleResult, Outcome, Sanitizer, outcome_of
 from orchestrator.bot.journal.index import summarise
-from orchestrator.bot.journal.reader import LAST, find_run, read_run, runs
+from orchestrator.bot.journal.reader import LAST, find_run, read_run, run_folders
 from orchestrator.core.cycle_events import Resumed
 from orchestrator.core.errors import (
     BadReplyError,
@@ -74,7 +74,7 @@ _MOST_CONTINUED = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApprovalAnswer:
     """A person's answer about a call that exceeds the session's permission level.
 
     Attributes:
@@ -95,7 +95,7 @@ class Approvals:
         ask: shows the person a tool, what the approval covers, and why the call would not run.
     """
 
-    ask: Callable[[str, str, str], Awaitable[Answer]]
+    ask: Callable[[str, str, str], Awaitable[ApprovalAnswer]]
     emit: Emit
     allowed: set[tuple[str, str]] = field(default_factory=set)
 
@@ -412,7 +412,7 @@ def begun_in(home: Home, name: str) -> EarlierConversation:
     """
     folder = find_run(home, name)
     if name == LAST:
-        folder = next((one for one in runs(home)[:_MOST_RUNS_READ] if _has_message(one)), folder)
+        folder = next((one for one in run_folders(home)[:_MOST_RUNS_READ] if _has_message(one)), folder)
     events: list[Event] = []
     spent, names = Spent(), []
     for _ in range(_MOST_CONTINUED):
@@ -451,7 +451,7 @@ def _has_message(folder: Path) -> bool:
 
 def conversations(home: Home, label: str, most: int) -> list[RunSummary]:
     """Return the newest conversations about a repository or folder, newest first. Damaged ones are left out."""
-    found = map(summarise, runs(home)[:_MOST_RUNS_READ])
+    found = map(summarise, run_folders(home)[:_MOST_RUNS_READ])
     ours = (
         run
         for run in found

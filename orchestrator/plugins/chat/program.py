@@ -93,7 +93,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.loop import SessionEnd
     from orchestrator.engine.tools.base import ForeignTools, Tool
-    from orchestrator.plugins.chat.conversation import Answer, EarlierConversation
+    from orchestrator.plugins.chat.conversation import ApprovalAnswer, EarlierConversation
     from orchestrator.plugins.chat.cycles import PullDraft, RunToTake
     from orchestrator.plugins.mcp.elicitation import PersonAtTerminal
 
@@ -128,7 +128,7 @@ class ChatProgram:
     label: str
     folder: Path | None
     clone_of: Callable[[str], Clone] | None = None
-    ask: Callable[[str, str, str], Awaitable[Answer]] | None = None
+    ask: Callable[[str, str, str], Awaitable[ApprovalAnswer]] | None = None
     added_tools: MakeTools = no_tools
     memory: SessionMemory | None = None
     servers: MakeForeignTools | None = None
@@ -471,7 +471,7 @@ def build_chat(  # noqa: PLR0913, PLR0917  what a person gave, where, and who lo
     cwd: Path,
     view: Emit,
     *,
-    ask: Callable[[str, str, str], Awaitable[Answer]] | None = None,
+    ask: Callable[[str, str, str], Awaitable[ApprovalAnswer]] | None = None,
     person: PersonAtTerminal | None = None,
     run: str | None = None,
     dry_run: bool = False,

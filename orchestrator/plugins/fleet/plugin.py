@@ -72,6 +72,6 @@ PLUGIN = Plugin(
     commands={
         "fleet": CommandEntry(_TEXT, "steer", _add_fleet, ".command:fleet", lists_actions=True),
     },
-    adds={Point.PROBES: ".probes:probes"},
+    adds={Point.PROBES: ".probes:fleet_probes"},
     extra="fleet",
 )

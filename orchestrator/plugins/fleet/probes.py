@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
 
 
-def probes(context: BuildContext) -> Iterator[Group]:
+def fleet_probes(context: BuildContext) -> Iterator[Group]:
     """Yield the probe of the queues on this machine, and of the shared one, if there are any."""
     urls = [f"sqlite:///{path}" for path in sorted(context.home.fleets.glob("*.db"))]
     urls += [context.keys.database] if context.keys.database else []

@@ -43,7 +43,7 @@ PLUGIN = Plugin(
         {
             Point.ATTACKS: ".attacks:FOLDER",
             Point.FOREIGN_TOOLS: ".opening:open_servers",
-            Point.PROBES: ".probes:probes",
+            Point.PROBES: ".probes:mcp_probes",
         }
     ),
     extra="mcp",

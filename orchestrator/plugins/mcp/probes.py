@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _SANDBOX_SECONDS = 60.0
 
 
-def probes(context: BuildContext) -> list[Group]:
+def mcp_probes(context: BuildContext) -> list[Group]:
     """Return a probe for each configured server."""
     fix = "correct the configuration of MCP servers"
     try:

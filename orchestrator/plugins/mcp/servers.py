@@ -326,12 +326,12 @@ def open_mcp(context: BuildContext, person: PersonAtTerminal | None = None) -> M
     if not config.servers and not config.notices:
         return None
     if config.servers:
-        check_installed()
+        check_mcp_installed()
     context.redactor.learn(config.secrets)
     return McpMaker(config, context, person=person)
 
 
-def check_installed() -> None:
+def check_mcp_installed() -> None:
     """Check that the extra for MCP servers is installed."""
     if importlib.util.find_spec("mcp") is None:
         raise ConfigurationError(f"MCP servers need an extra of this program: {install_command('mcp')}")

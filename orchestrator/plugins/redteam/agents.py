@@ -25,7 +25,7 @@ from orchestrator.core.events import (
 from orchestrator.engine.models.catalog import ModelRef, Provider
 from orchestrator.engine.models.connect import AddressedModel
 from orchestrator.plugins.agents.box import sandbox_for_agents
-from orchestrator.plugins.agents.choose import ChosenAgent, check_installed
+from orchestrator.plugins.agents.choose import ChosenAgent, check_agents_installed
 from orchestrator.plugins.agents.known import AgentKind, Installed
 from orchestrator.plugins.agents.relay import Upstream
 from orchestrator.plugins.agents.work import AgentParts, AgentProgram
@@ -120,7 +120,7 @@ class HostileAgent:
     @asynccontextmanager
     async def served(self) -> AsyncIterator[None]:
         """Serve its model while the block runs."""
-        check_installed()
+        check_agents_installed()
         server = await asyncio.start_server(self._server.take, "127.0.0.1", 0)
         self._port = server.sockets[0].getsockname()[1]
         try:

@@ -23,7 +23,7 @@ _SECONDS, _LOOK_SECONDS = 20, 0.05
 _SESSION = "session-1"
 
 
-class HostileAgent:
+class HostileProgram:
     """One session.
 
     Args:
@@ -145,4 +145,4 @@ def _post(url: str, token: str, body: object) -> str:
 
 
 if __name__ == "__main__":
-    HostileAgent(*sys.argv[1:]).run()
+    HostileProgram(*sys.argv[1:]).run()

@@ -336,9 +336,9 @@ class Stage:
         from orchestrator.plugins.mcp.base import McpServer, ServerProgram
         from orchestrator.plugins.mcp.config import McpConfig
         from orchestrator.plugins.mcp.definitions import as_definition
-        from orchestrator.plugins.mcp.servers import McpMaker, check_installed
+        from orchestrator.plugins.mcp.servers import McpMaker, check_mcp_installed
 
-        check_installed()
+        check_mcp_installed()
         script = Path(scripted_server.__file__)
         scene, world = self.scene, self.attack.world
         words = json.dumps(self.attack.text)[1:-1]

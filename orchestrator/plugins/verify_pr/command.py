@@ -35,7 +35,7 @@ from orchestrator.plugins.verify_pr.program import build_verification
 from orchestrator.plugins.verify_pr.pull_request import (
     EvidenceOutcome,
     evidence_in_markdown,
-    outcome_in_words,
+    evidence_in_words,
 )
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def evidence_page(found: PullRequestEvidence, repository: str, now: datetime) ->
             ("compared with", Code(commits.start[:_SHORT_COMMIT])),
         ]
     facts += [("address", Link(change.name, change.url))] if change.url else []
-    verdict = Section("Verdict", [Notice(tone, outcome_in_words(found)), Facts(facts)])
+    verdict = Section("Verdict", [Notice(tone, evidence_in_words(found)), Facts(facts)])
     levels = [section for level in EvidenceLevel if (section := _level_section(found, level))]
     return HtmlPage(
         title=f"{change.name} {change.title}".strip(),
@@ -258,7 +258,7 @@ def evidence_lines(
     yield "", ""
     if found.verdict:
         yield from ((row, "") for row in _table(to_json(found.verdict.runs), columns))
-    yield outcome_in_words(found), "bold"
+    yield evidence_in_words(found), "bold"
 
 
 def _table(runs: dict[str, Any], columns: int) -> Iterator[str]:

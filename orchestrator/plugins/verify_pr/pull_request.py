@@ -422,7 +422,7 @@ _CELL_CHARS = 200
 _COMMAND_CHARS = 300
 
 
-def outcome_in_words(found: PullRequestEvidence) -> str:
+def evidence_in_words(found: PullRequestEvidence) -> str:
     """Return the overall result as a sentence."""
     refuted = [line for line in found.lines if line.standing is Standing.REFUTED]
     proven = found.verdict.proof.sentence if found.verdict else "no test was run"
@@ -471,7 +471,7 @@ def evidence_in_markdown(found: PullRequestEvidence) -> str:
     runs, verdict = found.verdict and found.verdict.runs, found.verdict
     return render(
         "plugins/verify_pr/evidence",
-        words=outcome_in_words(found),
+        words=evidence_in_words(found),
         head=found.commits.head if found.commits else "(unknown)",
         base=found.commits.start if found.commits else "(unknown)",
         command=one_line(runs.command, limit=_COMMAND_CHARS) if runs else "",
@@ -489,5 +489,5 @@ def own_check(found: PullRequestEvidence) -> OwnCheck | None:
     if found.commits is None:
         return None
     state = CheckState.OTHER if found.is_stale else _CHECK_STATES[found.outcome]
-    title = outcome_in_words(found)
+    title = evidence_in_words(found)
     return OwnCheck(CHECK_KEY, CHECK_NAME, found.commits.head, state, title, evidence_in_markdown(found))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator.engine.environments.sandbox.visible import bare_view
-from orchestrator.plugins.agents.box import masked
+from orchestrator.plugins.agents.box import masked_paths
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ def test_settings_of_agents_are_found_at_every_depth_and_behind_links(tmp_path: 
     }.items():
         (tmp_path / link).parent.mkdir(exist_ok=True)
         (tmp_path / link).symlink_to(target)
-    assert masked(str(tmp_path)) == (".claude", "app/.ENV", "conf/servers.json", "own")
+    assert masked_paths(str(tmp_path)) == (".claude", "app/.ENV", "conf/servers.json", "own")
 
 
 def test_a_program_in_a_folder_that_is_shown_is_not_mounted_once_more(tmp_path: Path) -> None:

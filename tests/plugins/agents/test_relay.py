@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import pytest
 
-from orchestrator.bot.journal.run_facts import Unanswered, cost_of
+from orchestrator.bot.journal.run_facts import Unanswered, spent_on_reply
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import (
@@ -361,7 +361,7 @@ async def test_a_journal_of_these_events_tells_what_the_budget_paid() -> None:
         unanswered = Unanswered()
         for event in rig.events:
             unanswered.take(event, datetime(2026, 1, 1, tzinfo=UTC))
-        replies = sum((cost_of(reply) for reply in rig.told(ReplyReceived)), Spent())
+        replies = sum((spent_on_reply(reply) for reply in rig.told(ReplyReceived)), Spent())
         assert (replies.tokens, replies.usd) == (240, 240.0)
         assert unanswered.total.tokens == rig.budget.uncertain_tokens > 8_000
         assert (replies + unanswered.total).usd == rig.budget.usd

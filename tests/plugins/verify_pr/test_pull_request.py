@@ -15,7 +15,7 @@ from orchestrator.plugins.verify_pr.pull_request import (
     ProposedChange,
     PullRequestEvidence,
     evidence_in_markdown,
-    outcome_in_words,
+    evidence_in_words,
     own_check,
 )
 from tests.doubles.github_page import github_page
@@ -52,7 +52,7 @@ def test_the_outcome_of_all_lines(
 ) -> None:
     found = evidence(*standings, stale=stale)
     assert found.outcome.value == outcome
-    assert outcome_in_words(found).startswith(words)
+    assert evidence_in_words(found).startswith(words)
 
 
 @table(

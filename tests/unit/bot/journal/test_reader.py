@@ -19,7 +19,7 @@ from orchestrator.bot.journal.reader import (
     is_open,
     read_run,
     replay_of,
-    runs,
+    run_folders,
 )
 from orchestrator.bot.journal.records import JournalWriter, UnknownRecord
 from orchestrator.core.clock import ManualClock
@@ -194,8 +194,8 @@ def home(tmp_path: Path) -> Home:
 
 
 def test_runs_are_listed_newest_first(home: Home) -> None:
-    assert [folder.name for folder in runs(home)] == RUNS[::-1]
-    assert runs(Home(home.root / "none")) == []
+    assert [folder.name for folder in run_folders(home)] == RUNS[::-1]
+    assert run_folders(Home(home.root / "none")) == []
 
 
 @pytest.mark.parametrize(
