@@ -279,7 +279,7 @@ def asked_seconds(headers: Mapping[str, str], now: datetime | None = None) -> fl
 def _http_date(text: str | None) -> datetime | None:
     try:
         found = parsedate_to_datetime(text or "")
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 

@@ -210,4 +210,5 @@ def test_what_a_server_asks_to_wait(text: str, seconds: float | None) -> None:
 def test_a_date_without_any_clock_says_nothing() -> None:
     assert asked_seconds({"retry-after": "Thu, 01 Jan 2026 00:01:00 GMT"}) is None
     assert asked_seconds({"retry-after": "7", "date": "yesterday"}) == 7
+    assert asked_seconds({"retry-after": "7", "date": "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"}) == 7
     assert asked_seconds({}) is None
