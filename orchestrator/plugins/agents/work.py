@@ -61,6 +61,7 @@ from orchestrator.engine.tools.registry import ToolRegistry
 from orchestrator.engine.tools.search import glob, grep, list_dir
 from orchestrator.engine.tools.shell import run_shell_command
 from orchestrator.plugins.agents.box import HOME, MODEL_PORT, TOOLS_PORT, Start, boxed
+from orchestrator.plugins.agents.client import AgentConnection
 from orchestrator.plugins.agents.known import fill_in
 from orchestrator.plugins.agents.relay import Relay, RelayLimits
 
@@ -84,7 +85,6 @@ if TYPE_CHECKING:
     from orchestrator.engine.session.loop import Inputs
     from orchestrator.engine.tools.base import Ends, Tool
     from orchestrator.engine.tools.control import MayFinish, Propose, RunTests
-    from orchestrator.plugins.agents.client import AgentConnection
     from orchestrator.plugins.agents.known import AgentKind, Installed
     from orchestrator.plugins.agents.relay import Upstream
 
@@ -538,29 +538,18 @@ _TURN_LOST_SECONDS = 5.0
 """Time for it to end a turn that was cancelled. Then its box ends."""
 
 
-def _connection() -> type[AgentConnection]:
-    from orchestrator.plugins.agents.client import AgentConnection
-
-    return AgentConnection
-
-
-def _told() -> type[Told]:
-    return Told
-
-
 @dataclass(frozen=True, slots=True)
 class AgentParts:
     """What stands between an agent program and the rest. The proof of its attacks puts others in their place.
 
     Attributes:
         box: starts the program, see `boxed`.
-        connection, told: return the classes, because their modules load the library of the protocol.
     """
 
     box: Callable[..., AbstractAsyncContextManager[RunningProgram]] = boxed
     relay: type[Relay] = Relay
-    connection: Callable[[], type[AgentConnection]] = _connection
-    told: Callable[[], type[Told]] = _told
+    connection: type[AgentConnection] = AgentConnection
+    told: type[Told] = Told
 
 
 @dataclass(frozen=True, slots=True)
@@ -691,7 +680,7 @@ class AgentProgram:
         policy = PermissionPolicy(
             folder, runner.gate, protect, inputs.budget, runs_commands=self.runs_commands
         )
-        told = self.parts.told()(self.name, inputs.emit, policy, runner.told, self.clock)
+        told = self.parts.told(self.name, inputs.emit, policy, runner.told, self.clock)
         address = f"http://127.0.0.1:{TOOLS_PORT}/mcp"
         filled = fill_in(
             self.kind,
@@ -723,7 +712,7 @@ class AgentProgram:
         report = ProgramReport()
         doors = {MODEL_PORT: _Door(relay), TOOLS_PORT: _Door(tools)}
         async with self.parts.box(start, self.sandbox, self.inherited, doors, report) as running:
-            connection = self.parts.connection()(self.kind.title, running, report, told)
+            connection = self.parts.connection(self.kind.title, running, report, told)
             try:
                 server = (address, token) if self.kind.tools == "session" else None
                 await connection.begin(folder, server, filled.mode, dict(filled.meta))

@@ -28,16 +28,15 @@ from orchestrator.plugins.agents.box import sandbox_for_agents
 from orchestrator.plugins.agents.choose import ChosenAgent, check_agents_installed
 from orchestrator.plugins.agents.known import AgentKind, Installed
 from orchestrator.plugins.agents.relay import Upstream
-from orchestrator.plugins.agents.work import AgentParts, AgentProgram
 from orchestrator.plugins.redteam import hostile_agent
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from orchestrator.app.config.settings import Settings
     from orchestrator.app.wiring import BuildContext
     from orchestrator.engine.environments.sandbox.bubblewrap import BubblewrapSandbox
-    from orchestrator.plugins.agents.client import AgentConnection
+    from orchestrator.plugins.agents.work import AgentParts
     from orchestrator.plugins.redteam.judge import Evidence
     from orchestrator.plugins.redteam.world import Scene
 
@@ -87,17 +86,14 @@ def _completion(words: str) -> dict[str, object]:
 
 def usual_parts(manner: str) -> AgentParts:
     """Return the product's own parts, with smaller limits, so that an attack on them is short."""
+    from orchestrator.plugins.agents.client import AgentConnection
+    from orchestrator.plugins.agents.work import AgentParts
 
-    def connection() -> type[AgentConnection]:
-        from orchestrator.plugins.agents.client import AgentConnection
+    class Short(AgentConnection):
+        start_seconds = _SHORT_SECONDS if manner == "hangs" else AgentConnection.start_seconds
+        most: ClassVar[Mapping[str, int]] = {**AgentConnection.most, "updates": _FEW_UPDATES}
 
-        class Short(AgentConnection):
-            start_seconds = _SHORT_SECONDS if manner == "hangs" else AgentConnection.start_seconds
-            most: ClassVar[Mapping[str, int]] = {**AgentConnection.most, "updates": _FEW_UPDATES}
-
-        return Short
-
-    return AgentParts(connection=connection)
+    return AgentParts(connection=Short)
 
 
 @dataclass
@@ -107,13 +103,13 @@ class HostileAgent:
     Attributes:
         text: its Python.
         manner: see `World.agent`.
-        parts: what stands between it and the rest.
+        parts: returns what stands between it and the rest. It needs the library of the protocol, which may be missing.
     """
 
     text: str
     manner: str
     scene: Scene
-    parts: AgentParts
+    parts: Callable[[], AgentParts]
     _server: _ModelServer = field(default_factory=_ModelServer)
     _port: int = 0
 
@@ -130,6 +126,8 @@ class HostileAgent:
 
     def worker(self, context: BuildContext, sandbox: BubblewrapSandbox) -> ChosenAgent:
         """Return what works in place of the model's loop."""
+        from orchestrator.plugins.agents.work import AgentProgram
+
         argv = (os.path.realpath(sys.executable), "-I", "-S", str(_PROGRAM), self.text, self.manner)
         environment = {
             "RELAY": "{{relay}}",
@@ -161,7 +159,7 @@ class HostileAgent:
                 context.environ,
                 lambda: 0.0,
                 lambda: secrets.token_urlsafe(32),
-                parts=self.parts,
+                parts=self.parts(),
             )
         )
 

@@ -247,7 +247,7 @@ class Stage:
         from orchestrator.plugins.redteam.agents import HostileAgent
 
         text, manner = self.scene.fill(self.attack.text), self.attack.world.agent
-        return HostileAgent(text, manner, self.scene, self.agent_parts())
+        return HostileAgent(text, manner, self.scene, self.agent_parts)
 
     async def _verify(self, settings: Settings, forge: StagedForge) -> str:
         """Verify the attacker's pull request, and return the outcome."""

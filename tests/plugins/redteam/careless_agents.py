@@ -41,7 +41,7 @@ def careless_agent(off: frozenset[Defence], parts: AgentParts) -> AgentParts:
     if off & {Defence.NETWORK, Defence.SECRETS}:
         parts = replace(parts, relay=_PassingRelay)
     if Defence.WORKER in off:
-        parts = replace(parts, connection=_patient, told=_showing)
+        parts = replace(parts, connection=_patient(), told=_showing())
     return parts
 
 

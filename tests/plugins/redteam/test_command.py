@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +18,6 @@ from tests.plugins.redteam.proof import main
 
 if TYPE_CHECKING:
     import argparse
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)
@@ -85,3 +87,17 @@ def test_the_proof_is_a_command_of_the_repository(capsys: pytest.CaptureFixture[
     assert last == "1 of 1 proved: without their defence they succeed"
     with pytest.raises(SystemExit, match="no attack 'nothing'"):
         main(["nothing"])
+
+
+def test_without_the_library_of_agents_their_attacks_say_so() -> None:
+    code = (
+        "import sys\n"
+        "import importlib.machinery as m\n"
+        "real = m.PathFinder.find_spec\n"
+        "m.PathFinder.find_spec = classmethod(lambda c, n, p=None, t=None: None if n == 'acp' else real(n, p, t))\n"
+        "from orchestrator.app.cli import main\n"
+        "sys.exit(main(['redteam', '--only', 'agent-pushes', '--json']))\n"
+    )
+    root = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
+    assert "agent-client-protocol" in json.loads(done.stdout)["evidence"], done.stderr
