@@ -17,7 +17,6 @@ from orchestrator.core.redaction import (
     is_secret,
     is_secret_name,
     looks_random,
-    masked,
     parts_of_arguments,
     parts_of_setting,
     parts_to_hide,
@@ -356,21 +355,6 @@ def test_a_signature_in_a_url_is_what_somebody_made(url: str, hidden: list[str])
 )
 def test_what_looks_as_made_by_a_program(text: bytes, *, is_random: bool) -> None:
     assert looks_random(text) is is_random
-
-
-@table(
-    ("value", "shown"),
-    [
-        ("sixteen-and-last", "set"),
-        ("a" * 20, "set"),
-        ("a" * 17 + "last", "set, ends in …last"),
-        (" " + "a" * 17 + "last\n", "set, ends in …last"),
-        ("-----BEGIN KEY-----\n" + "a" * 60, "set"),
-        ("a\nb", "set"),
-    ],
-)
-def test_of_a_long_key_its_owner_sees_the_end(value: str, shown: str) -> None:
-    assert masked(value) == shown
 
 
 def test_the_value_behind_a_name_may_come_from_another_piece() -> None:
