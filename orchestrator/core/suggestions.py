@@ -31,10 +31,12 @@ class Commands(NamedTuple):
     Attributes:
         repository: its name as in journals, which is valid in every folder.
         github_url: the server, if the user named one and the command needs it; else empty.
+        is_here: whether the person is in a folder where the commands mean this repository without `--repo`.
     """
 
     repository: str = "REPO"
     github_url: str = ""
+    is_here: bool = False
 
     def retry(self, task: str) -> str:
         """Return the command that makes a task available again."""
@@ -62,14 +64,17 @@ class Commands(NamedTuple):
 
     def answer(self, task: str) -> str:
         """Return the command that answers a task's question. The user replaces ANSWER."""
-        return f"{PROGRAM} run --repo {quote(self.repository)}{self._server()} --task {quote(task)} --answer ANSWER"
+        return f"{PROGRAM} run{self._named()} --task {quote(task)} --answer ANSWER"
 
     def propose_failing(self, task: str) -> str:
         """Return the command that proposes a task's kept work as a draft, although its tests fail."""
-        return f"{PROGRAM} run --repo {quote(self.repository)}{self._server()} --task {quote(task)} --propose-failing"
+        return f"{PROGRAM} run{self._named()} --task {quote(task)} --propose-failing"
 
     def _on(self, action: str, what: str) -> str:
-        return f"{PROGRAM} {action} {quote(what)} --repo {quote(self.repository)}{self._server()}"
+        return f"{PROGRAM} {action} {quote(what)}{self._named()}"
 
-    def _server(self) -> str:
-        return f" --github-url {quote(self.github_url)}" if self.github_url else ""
+    def _named(self) -> str:
+        if self.is_here:
+            return ""
+        server = f" --github-url {quote(self.github_url)}" if self.github_url else ""
+        return f" --repo {quote(self.repository)}{server}"

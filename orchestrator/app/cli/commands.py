@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import functools
+import shutil
+import textwrap
 from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.flags import (
@@ -33,16 +35,21 @@ GROUPS = {
     "check": ("backtest", "verify-pr", "config", "redteam", "plugins", "help", "completion"),
 }
 """The commands of the help page, grouped by purpose. Those of other people's plug-ins follow in their group."""
+_USUAL_COLUMNS, _LEAST_TEXT = 80, 30
 
 
 def commands_in_groups() -> str:
-    """Return all commands in their groups, a line each."""
-    known = commands()
+    """Return all commands in their groups. A text that is wider than the terminal goes on below itself."""
+    known, columns = commands(), shutil.get_terminal_size((_USUAL_COLUMNS, 24)).columns
     width = max(map(len, known))
+    room = max(columns - width - 4, _LEAST_TEXT)
     parts = []
     for title in GROUPS:
-        lines = (f"  {name:{width}}  {one.text}" for name, one in known.items() if one.group == title)
-        parts.append("\n".join((f"{title}:", *lines, "")))
+        here = {name: one.text for name, one in known.items() if one.group == title}
+        texts = {name: f"\n{'':{width + 4}}".join(textwrap.wrap(text, room)) for name, text in here.items()}
+        parts.append(
+            "\n".join((f"{title}:", *(f"  {name:{width}}  {text}" for name, text in texts.items()), ""))
+        )
     return "\n".join(parts)
 
 
@@ -243,7 +250,7 @@ _OWN: Mapping[str, CommandEntry] = {
         "print what happened in the newest run, or in a named one", "watch", _add_logs, f"{_IN}.show:logs"
     ),
     "pulls": CommandEntry(
-        "list the pull requests and questions of local repositories, or show one",
+        "list pull requests and questions of local repositories, show one",
         "watch",
         _add_pulls,
         f"{_IN}.tasks:pulls",
@@ -266,14 +273,14 @@ _OWN: Mapping[str, CommandEntry] = {
         examples=("retry 12 --repo owner/name", "retry item-c3238589 --repo .", 'retry "Fix add()" --repo .'),
     ),
     "close": CommandEntry(
-        "close a pull request of Pullwright, so that its task is not taken again",
+        "close a pull request, so that its task is not taken again",
         "steer",
         _add_close,
         f"{_IN}.tasks:close",
         examples=("close 7 --repo owner/name", "close 1 --repo ."),
     ),
     "forget": CommandEntry(
-        "delete what is stored about a task: unfinished work, conversation, failures",
+        "delete what is stored about a task, such as unfinished work",
         "steer",
         _add_forget,
         f"{_IN}.tasks:forget",

@@ -83,10 +83,8 @@ def _init(_options: argparse.Namespace) -> int:
     if path.exists():
         raise ConfigurationError(f"{path} exists already: 'pullwright config edit' opens it")
     _replace(path, template())
-    print(
-        clean(
-            f"Written: {path}. Each option is there with its default; remove the # before those that you set."
-        )
+    print_lines(
+        [f"Written: {path}. Each option is there with its default; remove the # before those that you set."]
     )
     return DONE
 
@@ -128,7 +126,7 @@ def _set(options: argparse.Namespace) -> int:
         )
     check_value(key, value, Origin(SourceKind.USER_FILE, str(path)))
     _change(path, {key: value})
-    print(clean(f"{key} = {as_toml(value)} in {path}"))
+    print_lines([f"{key} = {as_toml(value)} in {path}"])
     return DONE
 
 
@@ -137,7 +135,7 @@ def _unset(options: argparse.Namespace) -> int:
     if key not in (read_toml(path) or {}):
         raise ConfigurationError(f"{path} does not set {key[:_SHOWN_CHARS]!r}")
     _change(path, {key: None})
-    print(clean(f"{key} is not set in {path} any more"))
+    print_lines([f"{key} is not set in {path} any more"])
     return DONE
 
 
@@ -156,7 +154,7 @@ def _edit(_options: argparse.Namespace) -> int:
     if status:
         raise ConfigurationError(f"{editor[0]} ended with status {status}; {path} is as it left it")
     load_settings({}, os.environ, Path.cwd())
-    print(clean(f"{path} can be used"))
+    print_lines([f"{path} can be used"])
     return DONE
 
 
@@ -179,7 +177,7 @@ def _import(options: argparse.Namespace) -> int:
     lines.insert(0, f"Added to {done.path}:" if lines else f"Nothing was added to {done.path}.")
     if is_folder:
         lines.append(f"Remembered: {counted(stored, 'memory or document', 'memories or documents')}.")
-    sys.stdout.write(f"{clean(chr(10).join(lines))}\n")
+    print_lines(lines)
     sys.stderr.write("".join(f"! {clean(note)}\n" for note in notes))
     return DONE
 

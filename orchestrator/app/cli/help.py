@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import shutil
+import textwrap
 from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.app.cli.arguments import DONE, MEANINGS, build_parser, short_help, subparsers
@@ -14,14 +16,12 @@ from orchestrator.core.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_FIRST = """\
-Pullwright takes a task from a backlog, changes the repository, and opens a pull request.
-"""
+_FIRST = "Takes a task from a backlog, changes the repository, opens a pull request."
 _LAST = """\
 begin with:
-  pullwright run --demo                        try it: no key, no network
-  pullwright init                              set this repository up
-  pullwright run --repo . --task 'Fix ...'     one task; owner/name works on GitHub
+  pullwright run --demo                      try it: no key, no network
+  pullwright init                            set this repository up
+  pullwright run --repo . --task 'Fix ...'   one task, or owner/name on GitHub
 """
 _ROFF_CHARS = 70
 _MAN_DATE = "2026-11-23"
@@ -49,7 +49,8 @@ def completion(options: argparse.Namespace) -> int:
 
 def short_page() -> str:
     """Return the commands in groups, on one screen."""
-    return f"{_FIRST}{commands_in_groups()}\n{_LAST}"
+    first = textwrap.fill(_FIRST, shutil.get_terminal_size().columns, break_on_hyphens=False)
+    return f"{first}\n{commands_in_groups()}\n{_LAST}"
 
 
 # The commands and flags of the parser.

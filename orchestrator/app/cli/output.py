@@ -10,6 +10,8 @@ import os
 import re
 import shutil
 import sys
+import textwrap
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,26 +68,94 @@ class Unbroken(str):
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines on standard output. On a terminal they break between words; commands stay whole, to be copied."""
+    """Print lines on standard output.
+
+    On a terminal they break between words, and tables of Markdown inside their cells; commands stay whole, to be copied.
+    """
     columns = shutil.get_terminal_size((_USUAL_COLUMNS, 24)).columns if sys.stdout.isatty() else 0
-    for line in lines:
-        plain = clean(line)
-        is_whole = not columns or isinstance(line, Unbroken)
-        shown = plain if is_whole else _broken(plain, max(columns, _LEAST_COLUMNS))
-        print(shown, flush=True)
+    if not columns:
+        for line in lines:
+            print(clean(line), flush=True)
+        return
+    columns = max(columns, _LEAST_COLUMNS)
+    for is_table, group in groupby(_each_line(lines), _is_row):
+        if is_table:
+            print("\n".join(_table(list(group), columns)), flush=True)
+            continue
+        for line in group:
+            print(line if isinstance(line, Unbroken) else _broken(line, columns), flush=True)
 
 
-def _broken(text: str, columns: int) -> str:
-    """Break the lines of a result, a label of eight columns or Markdown. Tables and commands are left as they are."""
-    shown: list[str] = []
-    for line in text.split("\n"):
-        label = _LABEL.match(line)
-        said = line[label.end() :] if label else line
-        if said.startswith((f"{PROGRAM} ", "|")):
-            shown.append(line)
-        else:
-            shown += hanging(line, columns, label.end() if label else None)
-    return "\n".join(shown)
+def _each_line(texts: Iterable[str]) -> Iterator[str]:
+    for text in texts:
+        kind = Unbroken if isinstance(text, Unbroken) else str
+        yield from map(kind, clean(text).split("\n"))
+
+
+def _is_row(line: str) -> bool:
+    return line.startswith("|") and not isinstance(line, Unbroken)
+
+
+def _broken(line: str, columns: int) -> str:
+    """Break a line of a result, a label of eight columns or Markdown. Commands are left as they are."""
+    label = _LABEL.match(line)
+    said = line[label.end() :] if label else line.lstrip()
+    if said.startswith(f"{PROGRAM} "):
+        return line
+    return "\n".join(hanging(line, columns, label.end() if label else None))
+
+
+_CELL_END = re.compile(r"(?<!\\)\|")
+_RULE_CELL = re.compile(r":?-+:?")
+_LEAST_CELL_CHARS = 8
+
+
+def _table(rows: Sequence[str], columns: int) -> list[str]:
+    """Return the rows of a table of Markdown as wide as the terminal allows, with several lines where cells are long."""
+    cells = [
+        [cell.strip() for cell in _CELL_END.split(row.strip().removeprefix("|").removesuffix("|"))]
+        for row in rows
+    ]
+    count = max(map(len, cells))
+    cells = [row + [""] * (count - len(row)) for row in cells]
+    rules = [row for row in cells if all(map(_RULE_CELL.fullmatch, row))]
+    is_right = [bool(rules) and rules[0][place].endswith("-:") for place in range(count)]
+    widths = _widths([row for row in cells if row not in rules], columns - 3 * count - 1)
+    shown = []
+    for row in cells:
+        if row in rules:
+            shown.append(f"|{'|'.join('-' * (width + 2) for width in widths)}|")
+            continue
+        parts = [
+            textwrap.wrap(cell, width, break_on_hyphens=False)
+            for cell, width in zip(row, widths, strict=True)
+        ]
+        layout = [
+            f" {{:{'>' if right else '<'}{width}}} |" for right, width in zip(is_right, widths, strict=True)
+        ]
+        lines = zip_longest(*parts, fillvalue="")
+        shown += (
+            f"|{''.join(form.format(part) for form, part in zip(layout, line, strict=True))}"
+            for line in lines
+        )
+    return shown
+
+
+def _widths(cells: Sequence[Sequence[str]], room: int) -> list[int]:
+    """Return the width of each column: that of its longest cell if there is room, and at least of its longest word."""
+    wanted = [max(1, *map(len, column)) for column in zip(*cells, strict=True)]
+    words = [
+        max(1, *(len(word) for cell in column for word in cell.split()))
+        for column in zip(*cells, strict=True)
+    ]
+    least = words if sum(words) <= room else [min(word, _LEAST_CELL_CHARS) for word in words]
+    for _ in range(room - sum(least)):
+        lacks = [wide - width for wide, width in zip(wanted, least, strict=True)]
+        if max(lacks) <= 0:
+            break
+        place = lacks.index(min(filter(None, lacks)))  # a short column whole, before a long one gets the rest
+        least = [width + (number == place) for number, width in enumerate(least)]
+    return least
 
 
 def as_read(markdown: str) -> str:

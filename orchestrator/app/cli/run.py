@@ -24,6 +24,7 @@ from orchestrator.app.cli.output import Unbroken, as_read, end_on_signals, print
 from orchestrator.app.terminal import print_json
 from orchestrator.app.wiring import Observers, observing
 from orchestrator.app.wiring.program import RunRequest, build_program
+from orchestrator.app.wiring.repository import commands_here
 from orchestrator.app.words import amounts, clean, counted, outcome_in_words, tests_in_words
 from orchestrator.bot.cycle.finish import outcome_words
 from orchestrator.bot.cycle.parts import CycleResult
@@ -103,7 +104,7 @@ async def _run(program: Program, options: argparse.Namespace, view: LiveView) ->
         view.pause()
         await program.close()
     if whole.cycles > 1 and not options.json:
-        print(whole.line, flush=True)
+        print_lines([whole.line])
     return INTERRUPTED if last is None else whole.code
 
 
@@ -176,7 +177,8 @@ def _report(program: Program, result: CycleResult, *, as_json: bool) -> None:
     if as_json:
         print_json(result.to_json())
     else:
-        print_lines(result_lines(result, request.commands, dry_run=request.dry_run))
+        commands = commands_here(request.commands, program.shared.context.loaded, Path.cwd())
+        print_lines(result_lines(result, commands, dry_run=request.dry_run))
 
 
 def _refuse(error: PullwrightError, *, as_json: bool) -> int:

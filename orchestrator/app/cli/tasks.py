@@ -12,7 +12,14 @@ from orchestrator.app.cli.arguments import DONE, NOTHING, given_settings
 from orchestrator.app.cli.output import Unbroken, as_read, print_lines, table_lines
 from orchestrator.app.config.settings import load_settings
 from orchestrator.app.terminal import print_json
-from orchestrator.app.wiring.repository import local_forges, open_tasks, repository_here, states_on_disk
+from orchestrator.app.wiring.repository import (
+    commands_here,
+    local_forges,
+    open_tasks,
+    place_of,
+    repository_here,
+    states_on_disk,
+)
 from orchestrator.app.words import agreed, clean, local_time, short_line
 from orchestrator.bot.coordination.claim_record import claim_ref
 from orchestrator.bot.cycle.propose import left_out_in
@@ -63,7 +70,7 @@ def claims(options: argparse.Namespace) -> int:
         if options.json:
             write_claims_json(states, now, decisions.times)
         elif wanted is not None and not states:
-            print(f"nobody ever claimed {short_line(wanted)}")
+            print_lines([f"nobody ever claimed {short_line(wanted)}"])
         else:
             write_claims(states, now, decisions.times, decisions.commands)
         return DONE
@@ -97,9 +104,9 @@ def release(found: Claims, key: str, *, as_json: bool) -> int:
     if as_json:
         print_json({"kind": "release", "task": key, "released": released is not None})
     elif released is None:
-        print(f"nobody holds {short_line(key)}")
+        print_lines([f"nobody holds {short_line(key)}"])
     else:
-        print(f"released {short_line(key)}, held by {_who(released)}; its next push is refused")
+        print_lines([f"released {short_line(key)}, held by {_who(released)}; its next push is refused"])
     return DONE if released is not None else NOTHING
 
 
@@ -113,11 +120,11 @@ def write_claims(states: Sequence[TaskState], now: datetime, times: LeaseTimes, 
         print(line)
     for state in states:
         if state.status in {TaskStatus.WAITS, TaskStatus.BLOCKED, TaskStatus.LEFT, TaskStatus.CAPPED}:
-            print(f"{short_line(state.key)} {short_line(state.describe(), _MOST_REASON_CHARS)}")
+            print_lines([f"{short_line(state.key)} {short_line(state.describe(), _MOST_REASON_CHARS)}"])
         faulty = state.claim is not None and state.claim.fault is not None
         step = commands.release(state.key) if faulty else state.next_step(commands)
         if step and state.status is not TaskStatus.PROPOSED:
-            print(f"{short_line(state.key)}: {short_line(step, _MOST_STATE_CHARS * 2)}")
+            print_lines([f"{short_line(state.key)}: {short_line(step, _MOST_STATE_CHARS * 2)}"])
 
 
 def write_claims_json(states: Sequence[TaskState], now: datetime, times: LeaseTimes) -> None:
@@ -201,7 +208,7 @@ def accept(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"kind": "accept", "pull": pull.number, "base": pull.base, "said": words})
     else:
-        print(short_line(words, _MAX_LINE_CHARS))
+        print_lines([short_line(words, _MAX_LINE_CHARS)])
     return DONE
 
 
@@ -241,7 +248,7 @@ def write_decision(decided: DecisionResult, command: str, *, as_json: bool) -> N
     """Write the decision as one line, without terminal commands."""
     after = decided.after
     if not as_json:
-        print(clean(decided.words))
+        print_lines([decided.words])
         return
     fields: dict[str, Any] = {
         "kind": command,
@@ -260,15 +267,24 @@ States: TypeAlias = "Callable[[LocalForge], Sequence[TaskState] | None]"
 
 def pulls(options: argparse.Namespace) -> int:
     """List the pull requests and questions, or show one pull request whole."""
-    home = Home.of(os.environ)
-    forges = local_forges(home, options.repo, SystemClock())
+    home, cwd = Home.of(os.environ), Path.cwd()
     if options.number is not None:
-        _show_pull(forges, options)
+        named = options.repo or ("." if place_of(cwd).is_repository else None)
+        _show_pull(local_forges(home, named, SystemClock()), options)
         return DONE
-    states = partial(states_on_disk, home=home, environ=os.environ, cwd=Path.cwd())
-    write = write_pulls_json if options.json else write_pulls
-    write(forges, states)
+    forges = local_forges(home, options.repo, SystemClock())
+    states = partial(states_on_disk, home=home, environ=os.environ, cwd=cwd)
+    if options.json:
+        write_pulls_json(forges, states)
+    else:
+        write_pulls(forges, states, _commands_in(cwd))
     return DONE
+
+
+def _commands_in(cwd: Path) -> Callable[[str], Commands]:
+    """Return what makes the commands about a repository for a person in this folder."""
+    loaded = load_settings({}, os.environ, cwd)
+    return lambda name: commands_here(Commands(name), loaded, cwd)
 
 
 def _show_pull(forges: Sequence[LocalForge], options: argparse.Namespace) -> None:
@@ -286,13 +302,12 @@ def _show_pull(forges: Sequence[LocalForge], options: argparse.Namespace) -> Non
         fields = {"kind": "pull_request", "repository": str(place), **asdict(pull)}
         print_json(fields | {"comments": comments, "diff": change, "proof": proof_in(pull.body)})
         return
-    print_lines(_whole(pull, comments, change, Commands(str(place))))
+    print_lines(_whole(pull, comments, change, _commands_in(Path.cwd())(str(place))))
 
 
 def _whole(pull: PullRequest, comments: Sequence[str], change: str, commands: Commands) -> Iterator[str]:
     """Yield the lines of a pull request as a person reads it on a forge."""
-    draft = ", draft" if pull.draft else ""
-    yield f"#{pull.number}  {pull.title}  ({pull.state}{draft})"
+    yield f"#{pull.number}  {pull.title}  ({_state_in_words(pull)})"
     yield f"{pull.branch} -> {pull.base}, {pull.commit[:_SHORT_COMMIT]}"
     if proof := proof_in(pull.body):
         yield proof.sentence
@@ -304,16 +319,29 @@ def _whole(pull: PullRequest, comments: Sequence[str], change: str, commands: Co
     if pull.state is PullRequestState.OPEN:
         yield from (
             "",
-            f"merge it:  {commands.merge(pull.number)}",
-            f"close it:  {commands.close(pull.number)}",
+            f"  merge   {commands.merge(pull.number)}",
+            f"  close   {commands.close(pull.number)}",
         )
 
 
-def write_pulls(forges: Sequence[LocalForge], states: States = lambda _forge: None) -> None:
-    """Write a block for each repository that has something to show, or that cannot be read."""
-    blocks = [lines for forge in forges if (lines := _block(forge, states))]
+def _state_in_words(pull: PullRequest) -> str:
+    """Return the state of a pull request. Whether it was a draft does not matter any more once it is not open."""
+    return f"{pull.state}{', draft' if pull.draft and pull.state is PullRequestState.OPEN else ''}"
+
+
+def write_pulls(
+    forges: Sequence[LocalForge],
+    states: States = lambda _forge: None,
+    commands: Callable[[str], Commands] = Commands,
+) -> None:
+    """Write a block for each repository that has something to show, or that cannot be read.
+
+    Args:
+        commands: makes the commands about the repository with a name.
+    """
+    blocks = [lines for forge in forges if (lines := _block(forge, states, commands))]
     text = "\n\n".join("\n".join(lines) for lines in blocks)
-    print(text or "no pull requests and no questions")
+    print_lines([text or "no pull requests and no questions"])
 
 
 def question_text(body: str) -> str:
@@ -349,37 +377,36 @@ class _LocalWork:
         return cls(name, [(pull, by_pull.get(pull.number)) for pull in pulls], questions, others)
 
 
-def _block(forge: LocalForge, states: States) -> list[str]:
+def _block(forge: LocalForge, states: States, commands_of: Callable[[str], Commands]) -> list[str]:
     try:
         found = _LocalWork.of(forge, states)
     except PullwrightError as error:  # a repository that cannot be read does not hide the others
         return [short_line(str(error), _MAX_LINE_CHARS)]
-    lines = []
+    lines, commands = [], commands_of(found.name)
     for pull, task in found.pulls:
-        draft = ", draft" if pull.draft else ""
         branch, base = short_line(pull.branch), short_line(pull.base)
-        show = Commands(found.name).pull(pull.number)
-        lines.append(f"  #{pull.number}  {short_line(pull.title)}  ({pull.state}{draft})")
+        show = commands.pull(pull.number)
+        lines.append(f"  #{pull.number}  {short_line(pull.title)}  ({_state_in_words(pull)})")
         lines.append(f"      {branch} -> {base}, {pull.commit[:_SHORT_COMMIT]}")
         lines.append(f"      {short_line(show, _MAX_LINE_CHARS)}")
         lines += [f"      without {short_line(item, _MAX_LINE_CHARS)}" for item in left_out_in(pull.body)]
         if proof := proof_in(pull.body):
             lines.append(f"      {proof.sentence}")
         if pull.state is PullRequestState.OPEN:
-            lines.append(f"      {short_line(Commands(found.name).merge(pull.number), _MAX_LINE_CHARS)}")
+            lines.append(f"      {short_line(commands.merge(pull.number), _MAX_LINE_CHARS)}")
         if task is not None:
-            lines += _task_lines(task, found.name, "      ")
+            lines += _task_lines(task, commands, "      ")
     for question in found.questions:
         lines.append(f"  ?{question.number}  {short_line(question_text(question.body), _MAX_LINE_CHARS)}")
     for task in found.others:
         if task.status is not TaskStatus.OPEN:
-            lines += _task_lines(task, found.name, "  ")
+            lines += _task_lines(task, commands, "  ")
     return [clean(found.name), *lines] if lines else []
 
 
-def _task_lines(task: TaskState, repository: str, indent: str) -> list[str]:
+def _task_lines(task: TaskState, commands: Commands, indent: str) -> list[str]:
     """Return a task's state and the commands that a person may type next."""
-    step = task.next_step(Commands(repository))
+    step = task.next_step(commands)
     lines = [f"{indent}{short_line(task.key)}: {short_line(task.describe(), _MAX_LINE_CHARS)}"]
     return [*lines, f"{indent}    {short_line(step, _MAX_LINE_CHARS)}"] if step else lines
 

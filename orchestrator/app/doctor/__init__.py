@@ -173,7 +173,8 @@ def _only(title: str, name: str, finding: ProbeFinding) -> Group:
 
 
 def _options(loaded: Loaded) -> ProbeFinding:
-    places = dict.fromkeys(origin.place for origin in loaded.origin.values() if origin.place)
+    named = (origin.place for origin in loaded.origin.values() if origin.place)
+    places = dict.fromkeys(place for places in named for place in places.split(", "))
     found = f"read, from {', '.join(places)}" if places else "read, all have their defaults"
     if loaded.notices:
         return warned(f"{found}; {'; '.join(loaded.notices)}", _NOTICE_FIX)

@@ -131,6 +131,17 @@ def commands_for(site: Site, loaded: Loaded) -> Commands:
     return Commands(site.label, loaded.settings.github_url if typed else "")
 
 
+def commands_here(commands: Commands, loaded: Loaded, cwd: Path) -> Commands:
+    """Return the commands for a person in this folder: without `--repo` where they mean its repository anyway."""
+    if commands.github_url:
+        return commands
+    try:
+        here = label_of(repository_here(loaded, cwd), loaded.settings.github_url)
+    except ConfigurationError:
+        return commands
+    return commands._replace(is_here=here == commands.repository)
+
+
 def _on_github(place: OnGitHub, known: HostCredential, context: BuildContext) -> Site:
     from orchestrator.bot.forge.github.calls import CallTiming
     from orchestrator.bot.forge.github.forge import GitHubForge

@@ -577,7 +577,7 @@ def _paths_in(arguments: Mapping[str, Any]) -> list[str]:
 
 def _in_words(spent: Spent, cap: float | None) -> str:
     """Return the cost of a task. `cap`: what a person allows for it on its issue, or None."""
-    money = "an unknown sum" if spent.usd is None else f"${spent.usd:,.4f}"
+    money = "cost unknown" if spent.usd is None else f"${spent.usd:,.4f}"
     money = money if cap is None else f"{money} of up to ${cap:,.2f}"
     rounds = "1 round" if spent.rounds == 1 else f"{spent.rounds} rounds"
     return f"{rounds}, {spent.tokens:,} tokens, {money}"

@@ -129,12 +129,15 @@ _ERROR_LINE = re.compile(
     r"(?i:^(?:\W{0,9}|npm )(?:(?:error|fatal|failed)\b|err!|e: )|\berror(?:\[\w{1,9}\])?: |: (?:command )?not found\b"
     r"|\bno such file|\bcould not |\bcannot |\bpermission denied|\bno matching |\bunable to |\*\*\* )|\b\w{1,60}Error: "
 )
+# What pip says of each program that it started, above the reason and below it.
+_NO_REASON = re.compile(r"^(?:error: subprocess-exited-with-error|note: This (?:error|is an issue)\b)")
 _FIRST_ERROR_CHARS = 300
 
 
 def first_error(output: str) -> str:
     """Return the first line of a failed command's output that says an error, or else its last line; in one line."""
     lines = [_COLOUR.sub("", line[:_MAX_LINE_CHARS]).strip() for line in output.splitlines()]
+    lines = [line for line in lines if not _NO_REASON.match(line)] or lines
     last = next((line for line in reversed(lines) if line), "")
     return one_line(next(filter(_ERROR_LINE.search, lines), last), limit=_FIRST_ERROR_CHARS, keep="`")
 

@@ -25,7 +25,7 @@ PLUGIN = Plugin(
     text="talk with the model in an editor, over the Agent Client Protocol",
     commands={
         "acp": CommandEntry(
-            "talk with the model in an editor that speaks the Agent Client Protocol",
+            "talk in an editor that speaks the Agent Client Protocol",
             "start",
             _add_acp,
             ".command:acp",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.arguments import INTERRUPTED, UsageError, for_error, for_outcome, given_settings
 from orchestrator.app.cli.live import LiveView
+from orchestrator.app.cli.output import print_lines
 from orchestrator.app.cli.run import end_at_once, observed_by, with_state
 from orchestrator.app.terminal import print_json
 from orchestrator.app.words import clean
@@ -89,7 +90,7 @@ def _report_answer(result: CycleResult, answer: str, error: BaseException | None
         result.error = problem or result.error
         print_json({"answer": answer, **result.to_json()})
     elif answer:
-        print(answer, flush=True)
+        print_lines([answer])
     if isinstance(error, asyncio.CancelledError):
         return INTERRUPTED
     return for_error(error) if error else for_outcome(result.outcome)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from orchestrator.app.cli.arguments import DONE, INTERRUPTED, UsageError, given_settings, refuse_secrets
+from orchestrator.app.cli.output import print_lines
 from orchestrator.app.plugins import installed
 from orchestrator.core import event_loop
 from orchestrator.core.errors import PullwrightError
@@ -126,8 +127,8 @@ class TerminalChat:
         self._listen_to_signals(cast("asyncio.Task[int]", asyncio.current_task()))
         if self._is_terminal:
             run = self._options.run
-            print(f"Pullwright continues run {run}" if run else f"Pullwright in {Path.cwd()}")
-            print("/help lists the commands, Ctrl+C stops a reply, Ctrl+D leaves.\n", flush=True)
+            first = f"Pullwright continues run {run}" if run else f"Pullwright in {Path.cwd()}"
+            print_lines([first, "/help lists the commands, Ctrl+C stops a reply, Ctrl+D leaves.", ""])
         else:
             await self.program()
         if self._options.run is not None:

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.app.wiring.cycle_parts import RunParts, TaskRequest
 from orchestrator.app.wiring.program import Program, RunRequest, select_task, typed_repository
-from orchestrator.app.wiring.repository import choose_site, commands_for, place_of, proposal_place
+from orchestrator.app.wiring.repository import (
+    choose_site,
+    commands_for,
+    commands_here,
+    place_of,
+    proposal_place,
+)
 from orchestrator.bot.cycle.folder_operator import FolderOperator
 from orchestrator.bot.cycle.parts import Outcome, Stop
 from orchestrator.bot.git.work import ChangeBase, find_base
@@ -151,7 +157,7 @@ class FolderProposals:
             note,
             everything,
             change.tree == self._refused,
-            self.maker.commands(site),
+            commands_here(self.maker.commands(site), self.maker.context.loaded, self.folder),
         )
 
     def _site(self, repository: str | None) -> tuple[Site, OnDisk]:

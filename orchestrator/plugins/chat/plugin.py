@@ -51,7 +51,7 @@ PLUGIN = Plugin(
     text="talk with the model about a folder, a repository or a task",
     commands={
         "chat": CommandEntry(
-            "talk with the model about this folder, or about a clone of a repository",
+            "talk with the model about this folder, or a clone of a repository",
             "start",
             _add_chat,
             ".command:chat",

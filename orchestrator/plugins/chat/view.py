@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.live import LiveView
-from orchestrator.app.cli.output import open_console
+from orchestrator.app.cli.output import open_console, print_lines
 from orchestrator.app.terminal import known_secrets
 from orchestrator.app.words import YES, clean, counted
 from orchestrator.core.events import (
@@ -207,11 +207,10 @@ class ChatView:
             to_copy: whether the terminal wraps long lines itself, so that they can be copied as one line.
         """
         self.live.pause()
-        text = clean(text)
-        if self._console is None:
-            print(text, flush=True)
+        if self._console is None or to_copy:
+            print(clean(text), flush=True)
         else:
-            self._console.print(text, soft_wrap=to_copy)
+            print_lines([text])
 
     def rows(self, rows: Sequence[tuple[str, str]]) -> None:
         """Print two columns. Long text in the second column is wrapped inside it."""

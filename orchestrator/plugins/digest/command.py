@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, FAILED
+from orchestrator.app.cli.output import print_lines
 from orchestrator.app.terminal import known_secrets, print_json
 from orchestrator.app.words import (
     clean,
@@ -88,7 +89,7 @@ def digest(options: argparse.Namespace) -> int:
         if options.json:
             print_json(_run_fields(note))
         else:
-            print(clean(run_as_markdown(note, safe)))
+            print_lines([run_as_markdown(note, safe)])
         return DONE
     number = _issue(options.post)
     if number is not None and not options.repo:
@@ -101,7 +102,7 @@ def digest(options: argparse.Namespace) -> int:
     if options.json:
         print_json(_fields(found, states))
     else:
-        print(text, flush=True)
+        print_lines([text])
     if number is not None:
         url = _post_comment(options.repo, number, text, clock)
         print(f"pullwright: the digest is at {url}", file=sys.stderr)

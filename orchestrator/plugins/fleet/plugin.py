@@ -65,7 +65,7 @@ def _add_flags_of_fleet(to: argparse.ArgumentParser) -> None:
     add_json(to, "print JSON lines", default=argparse.SUPPRESS)
 
 
-_TEXT = "work on several repositories with workers on several machines and one queue"
+_TEXT = "let workers on several machines share one queue of repositories"
 PLUGIN = Plugin(
     name="fleet",
     text=_TEXT,

@@ -87,7 +87,7 @@ PLUGIN = Plugin(
     text="remember across sessions: what reviews taught, what models store, and indices of documents",
     commands={
         "memory": CommandEntry(
-            "add, show, change, export or import what is remembered for later sessions",
+            "add, show, change or export what later sessions remember",
             "steer",
             _add_memory,
             ".command:memory",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, USAGE, given_settings
 from orchestrator.app.cli.config import OwnChange, own_change
+from orchestrator.app.cli.output import print_lines
 from orchestrator.app.config import user_file
 from orchestrator.app.config.settings import (
     LOCAL_FILE,
@@ -447,7 +448,7 @@ class _Setup:
         return OnGitHub(server, found.name) if same else None
 
     def _say(self, text: str) -> None:
-        print(clean(text), flush=True)
+        print_lines([text])
 
     def _ask(self, question: str, usual: str, missing: str) -> str:
         """Ask the person, and return the answer or `usual`.
@@ -499,15 +500,15 @@ class _Setup:
             return self._typed_model()
         if isinstance(present.get("model"), str):
             return _Model(present["model"])
-        choices = list(self._models())
-        if settings.model is not None and not settings.api_url:
-            choices.insert(0, _Model(settings.model))
+        choices = list(dict.fromkeys(self._models()))
         if not choices:
             self._say("  no model server answers on this machine, and the key of no vendor is set")
         for number, choice in enumerate(choices, 1):
             self._say(f"  {number}  {choice.name}{f' at {choice.api_url}' if choice.api_url else ''}")
-        usual = next((str(number) for number, one in enumerate(choices, 1) if one.api_url), "")
-        usual = usual or ("1" if choices and self._asks else "none")
+        number = next((number for number, one in enumerate(choices, 1) if one.api_url), 0)
+        if choices and self._asks and (settings.model is not None or not number):
+            number = 1
+        usual = str(number or "none")
         question = "Which model? A number, PROVIDER:NAME, or none"
         answer = self._ask(question, usual, "--model names one")
         if answer.lower() in _NO:
@@ -525,7 +526,11 @@ class _Setup:
         return _Model(f"{parse_model(settings.model)}") if settings.model else None
 
     def _models(self) -> Iterator[_Model]:
+        """Yield the models to choose from: that of the person's own options, those of servers here, and vendors'."""
         self._say("Looking for models ...")
+        settings = self._context.settings
+        if settings.model is not None:
+            yield _Model(settings.model, settings.api_url or "")
         servers: tuple[LocalServer, ...] = local_servers(os.environ)
         for server in servers:
             yield from (_Model(name, server.api_url) for name in server.models[:3])
@@ -550,15 +555,28 @@ class _Setup:
                 self._say(f"  set-up: {best.setup}")
         usual = best.command if best is not None and (self._asks or not best.copied) else "none"
         answer = self._ask("How are the tests run? A command, or none", usual, "--test-command names one")
+        return self._chosen(clone, found, answer)
+
+    def _chosen(
+        self, clone: Clone, found: Sequence[SuggestedCommand], answer: str, *, is_again: bool = False
+    ) -> SuggestedCommand | None:
+        """Return the command that the person named. If it does not run, the person is asked once more."""
         if answer.lower() in _NO:
             return None
         chosen = next((one for one in found if one.command == answer), None)
-        if chosen is None:
-            return self._tried(clone, [_as_typed(answer)])
-        return self._tried(clone, [chosen, *(one for one in found if one is not chosen and not one.copied)])
+        others = () if chosen is None else [one for one in found if one is not chosen and not one.copied]
+        tried, runs = self._tried(clone, [chosen or _as_typed(answer), *others])
+        if runs or is_again or not self._asks:
+            return tried
+        answer = self._ask(
+            "Another command, none, or the same one", tried.command, "--test-command names one"
+        )
+        return tried if answer == tried.command else self._chosen(clone, found, answer, is_again=True)
 
-    def _tried(self, clone: Clone, found: Sequence[SuggestedCommand]) -> SuggestedCommand:
-        """Try the first command in the sandbox, and others if it runs no test. Return the one to write.
+    def _tried(self, clone: Clone, found: Sequence[SuggestedCommand]) -> tuple[SuggestedCommand, bool]:
+        """Try the first command in the sandbox, and others if it runs no test.
+
+        Return the one to write, and whether it ran or was not tried.
 
         Without a person who agreed to the set-up, it is tried only if it reaches no host.
         """
@@ -566,11 +584,11 @@ class _Setup:
         hosts = missing_hosts(settings, hosts_of(chosen.setup))
         if lacking := not_installed(chosen.setup, chosen.command):
             self._say(f"  not tried: {lacking}")
-            return chosen
+            return chosen, True
         if not self._asks and (hosts or settings.sandbox == "off"):
             why = "its set-up needs the network" if hosts else "there is no sandbox"
             self._say(f"  not tried, as {why}: {PROGRAM} doctor --run-tests tries it")
-            return chosen
+            return chosen, True
         reached = f", which may reach {', '.join(hosts)}" if hosts else ""
         self._say(f"Trying it in the sandbox{reached} ...")
         allowed = settings.model_copy(update={"allow_host": (*settings.allow_host, *hosts)})
@@ -578,9 +596,9 @@ class _Setup:
             one, run = try_tests(self._site, self._context, allowed, clone, found)
         except (ToolError, SandboxMissingError) as error:
             self._say(f"  it does not run here: {error}")
-            return chosen
+            return chosen, False
         self._say(f"  {one.command}: {run.problem or run_in_words(run)}")
-        return one
+        return one, not run.problem and bool(run.exit == 0 or run.cases or run.counted)
 
     def _is_local(self) -> bool:
         """Return whether pull requests stay in the folder. For a clone of a repository on GitHub, the person decides."""
@@ -809,10 +827,11 @@ class _Setup:
     def _say_next(self, decided: _Decided, *, is_saved: bool) -> None:
         flags = self._repo_flag(is_saved=is_saved) + ("" if is_saved else _flags_for(decided))
         self._say("")
-        self._say("Next:")
         written = f"{LOCAL_FILE} .github" if decided.actions else LOCAL_FILE
+        on_forge = self._github is not None and not self._local
+        self._say(f"Next ({LOCAL_FILE} takes effect on the default branch):")
         self._say(
-            f"  git add {written} && git commit -m 'Set up Pullwright'   # it takes effect on the default branch"
+            f"  git add {written} && git commit -m 'Set up Pullwright'{' && git push' if on_forge else ''}"
         )
         self._say(f"  pullwright doctor{flags}")
         task = "--task 'What is to be done'" if self._local else "--issue N"

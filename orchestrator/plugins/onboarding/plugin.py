@@ -35,7 +35,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     add_settings(parser, {"model", "api_url", *TEST_KEYS, "max_usd", "label", "base", "github_url"})
 
 
-_TEXT = "set a repository up: its rules, a label, a workflow, or one pull request with all of it"
+_TEXT = "set a repository up: rules, label, workflow, your own options"
 PLUGIN = Plugin(
     name="onboarding",
     text=_TEXT,

@@ -32,7 +32,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     add_settings(parser, tests | {"base", "github_url", "github_app_id", "mirror", "require_evidence"})
 
 
-_TEXT = "run the tests of a pull request again, and say which of its claims hold"
+_TEXT = "run a pull request's tests again, and say which claims hold"
 PLUGIN = Plugin(
     name="verify_pr",
     text=_TEXT,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from tests.doubles.model_server import ModelServer
+from tests.doubles.model_server import NO_OTHERS, ModelServer
 from tests.doubles.terminal import Terminal
 from tests.scenarios.stage import FILES, FIX_IT, git, make_repository
 from tests.scenarios.test_action import ROOT
@@ -131,12 +131,14 @@ def test_what_was_decided_is_asked_once_saved_and_needs_no_flag_later(
         terminal.type(number)
         terminal.wait_for("How are the tests run? A command, or none")
         terminal.type("make test")
+        terminal.wait_for("Another command, none, or the same one [make test]")  # there is no such target
+        terminal.type("")
         terminal.wait_for(f"Pull requests on {NAME}, or in this folder? github or folder [folder]")
         terminal.type("")
         shown = terminal.wait_for("Do this? y, n, or r to save your own options for this repository only [y]")
         terminal.type("")
         assert terminal.end() == 0
-    assert f"change  {own} (your own options)" in shown
+    assert f"change {own} (your own options)" in " ".join(shown.split())
     assert '+model = "qwen3:8b"' in shown
     assert "  pullwright doctor\n  pullwright run --task 'What is to be done'" in terminal.text.replace(
         "\r", ""
@@ -150,6 +152,26 @@ def test_what_was_decided_is_asked_once_saved_and_needs_no_flag_later(
         "max_minutes": 60,
         "repository": {str(folder): {"test_command": "auto"}},
     }
+
+
+@several_starts
+def test_the_model_of_ones_own_options_stands_first_and_what_is_on_github_is_pushed(
+    folder: Path, own_state: Path, tmp_path: Path
+) -> None:
+    git(folder, "remote", "add", "origin", f"https://github.com/{NAME}.git")
+    own = tmp_path / "config.toml"
+    own.write_text('model = "mine:7b"\napi_url = "http://127.0.0.1:9/v1"\n')
+    environ = {**NO_OTHERS, "PULLWRIGHT_HOME": str(own_state), "PULLWRIGHT_CONFIG": str(own)}
+    terminal = Terminal("init", "--test-command", "none", "--no-local", folder=folder, environ=environ)
+    said = terminal.wait_for("none [1]")
+    assert "  1  mine:7b at http://127.0.0.1:9/v1" in said
+    terminal.type("")
+    terminal.wait_for("Work on GitHub Actions too")
+    terminal.type("")
+    terminal.wait_for("Do this?")
+    terminal.type("")
+    assert terminal.end() == 0
+    assert "git add pullwright.toml && git commit -m 'Set up Pullwright' && git push" in terminal.text
 
 
 def own_file(folder: Path) -> Path:
@@ -174,11 +196,17 @@ def test_after_init_a_run_needs_neither_a_repository_nor_a_model(
     own = set_up(stage, monkeypatch, folder)
     assert tomllib.loads(own.read_text())["repository"] == {str(folder): {}}
     stage.script(FIX_IT)
-    run = stage.command("run", "--json", "--task", "Fix add()")
-    assert run.result["outcome"] == "proposed", run.err
+    run = stage.command("run", "--task", "Fix add()")
+    assert run.code == 0, run.err
+    # The commands that it prints are those of somebody in this folder.
+    assert "  look    pullwright pulls 1\n  merge   pullwright accept 1\n" in run.out
+    listed = stage.command("pulls")
+    assert "      pullwright accept 1\n" in listed.out
+    assert "  close   pullwright close 1\n" in stage.command("pulls", "1").out
     assert str(folder) in stage.command("doctor").out
     assert stage.command("claims").code == 0
     monkeypatch.chdir(folder.parent)
+    assert f"pullwright accept 1 --repo {folder}\n" in stage.command("pulls").out
     elsewhere = stage.command("run", "--task", "Fix add()")
     assert (elsewhere.code, len(stage.model.requests)) == (2, 1)
     assert "no repository is named: pass --repo" in elsewhere.err

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from _pytest.capture import CaptureFixture
+    from _pytest.monkeypatch import MonkeyPatch
 
 
 def printed(capsys: CaptureFixture[str], *argv: str) -> str:
@@ -32,8 +33,19 @@ def test_nothing_typed_prints_a_page_of_one_screen(capsys: CaptureFixture[str]) 
     page = printed(capsys)
     assert page == printed(capsys, "help")
     assert len(page.splitlines()) <= 41
+    assert [line for line in page.splitlines() if len(line) > 80] == []
     for name in commands():
         assert page.count(f"\n  {name} ") == 1
+
+
+def test_a_text_of_the_page_goes_on_below_itself_where_the_terminal_is_narrow(
+    capsys: CaptureFixture[str], monkeypatch: MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    page = printed(capsys)
+    before, after = "  doctor      test what a run needs, and say how", "              to fix what is missing"
+    assert f"{before}\n{after}\n" in page
+    assert [line for line in page.partition("begin with")[0].splitlines() if len(line) > 50] == []
 
 
 def test_each_command_has_a_place_on_the_page() -> None:

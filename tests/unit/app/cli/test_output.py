@@ -18,7 +18,9 @@ LINES = (
     "Pull request #1: Make add() add two numbers and nothing else",
     "  look    pullwright pulls 1 --repo /home/ada/a/long/path/to/the/repository",
     "  tests   the tests pass; before 1 passed, exit code 1; after 2 passed, exit code 0",
-    "| a table | that is left as it is, however long its row may be |",
+    "| a table | whose cells have more than one line where its row is long | 7 |",
+    "|---|:--|--:|",
+    "| `a` | one \\| two | 12 |",
     output.Unbroken("-a line of a diff that is much longer than the terminal is wide"),
 )
 
@@ -63,7 +65,12 @@ def test_lines_break_between_words_and_commands_do_not(
         "  tests   the tests pass; before 1 passed,",
         "          exit code 1; after 2 passed, exit",
         "          code 0",
-        *LINES[3:],
+        "| a table | whose cells have more     |  7 |",
+        "|         | than one line where its   |    |",
+        "|         | row is long               |    |",
+        "|---------|---------------------------|----|",
+        "| `a`     | one \\| two                | 12 |",
+        LINES[-1],
     ]
 
 

@@ -162,6 +162,8 @@ ERRORS = [
     ("Traceback\n  File x\nModuleNotFoundError: No module named 'setuptools'\n\n[end of output]", "ModuleNotFoundError: No module named 'setuptools'"),
     ("E: Unable to locate package nosuch\ndone", "E: Unable to locate package nosuch"),
     ("\x1b[31mfatal: not a git repository\x1b[0m\nbye", "fatal: not a git repository"),
+    ("  error: subprocess-exited-with-error\n  | pip failed\n  ERROR: No setuptools\nnote: This error originates", "ERROR: No setuptools"),
+    ("error: subprocess-exited-with-error", "error: subprocess-exited-with-error"),
     ("one\ntwo\n\n", "two"),
     ("", ""),
 ]  # fmt: skip
