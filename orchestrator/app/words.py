@@ -202,10 +202,14 @@ def megabytes(count: int) -> str:
 _EXACT_MEGABYTES = 10
 
 
-def money(usd: float | None) -> str:
-    """Return US dollars as text. Amounts below 1 get four digits, so that a small one is not shown as zero."""
+def money(usd: float | None, unknown: str = "cost unknown") -> str:
+    """Return US dollars as text. Amounts below 1 get four digits, so that a small one is not shown as zero.
+
+    Args:
+        unknown: the words for an unknown sum. Where a label says that it is a cost, "unknown" is enough.
+    """
     if usd is None:
-        return "cost unknown"
+        return unknown
     digits = 2 if usd == 0 or usd >= 1 else 4
     return f"${usd:,.{digits}f}"
 

@@ -234,7 +234,7 @@ class RunTotals:
             ("question", "question", " waiting for an answer"),
             ("limit", "task", " ended by a limit"),
             ("withdrawn", "task", " not wanted any more"),
-            ("superseded", "task", " done by others"),
+            ("superseded", "task", " with nothing left to propose"),
             ("conflict", "task", " in conflict with the base"),
             ("paused", "task", " paused"),
             ("failed", "task", " failed"),

@@ -40,7 +40,7 @@ from orchestrator.core.redaction import is_secret_name
 from orchestrator.engine.models.keys import VARIABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
 PREFIX = "PULLWRIGHT_"
@@ -286,12 +286,37 @@ def load_settings(
         if "model" in table:  # it is at the table's address, or at its vendor's
             own.pop("api_url", None)
         own |= table
+    _leave_out_address(own, others[1:], notices)
     loaded = _merged((_from_server(environ), own, *others), notices)
     return replace(
         loaded,
         notices=tuple(notices),
         tables=_TABLES & (read_toml(users) or {}).keys(),
         repositories=frozenset(tables),
+    )
+
+
+def _leave_out_address(own: _Source, typed: Sequence[_Source], notices: list[str]) -> None:
+    """Leave out the saved server's address where the person names a model of another provider than the saved one's.
+
+    The saved model is at that address. A vendor's model, which is asked for by its provider, is not.
+    """
+    named = next((source["model"] for source in reversed(typed) if "model" in source), None)
+    if named is None or not {"model", "api_url"} <= own.keys() or any("api_url" in one for one in typed):
+        return
+    from orchestrator.engine.models.catalog import UNCONNECTED, Provider, detect_provider
+
+    def provider(text: Any) -> Provider | None:
+        word, colon, _ = str(text).partition(":")
+        return Provider(word.strip().lower()) if colon and word.strip().lower() in set(Provider) else None
+
+    (model, by), (saved, _), (url, place) = named, own["model"], own["api_url"]
+    asked = provider(model)
+    if asked is None or asked in UNCONNECTED or asked is (provider(saved) or detect_provider(str(url))):
+        return
+    del own["api_url"]
+    notices.append(
+        f"{place.names('api_url')} is for {saved}, so {by.names('model')} {model} is asked at its vendor's server"
     )
 
 

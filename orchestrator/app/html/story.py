@@ -247,7 +247,7 @@ def _facts(story: RunStory, run: RunSummary) -> Iterator[tuple[str, Cell]]:
     yield "rounds", f"{run.spent.rounds:,}"
     cached = story.facts.usage.cached_input_tokens
     yield "tokens", f"{run.spent.tokens:,}{f', {cached:,} of them cached' if cached else ''}"
-    yield "cost", money(run.spent.usd) if run.costs else "nothing"
+    yield "cost", money(run.spent.usd, "unknown") if run.costs else "nothing"
     if run.pull is not None:
         yield (
             "pull request",
@@ -367,7 +367,7 @@ def _costs(story: RunStory, run: RunSummary) -> Iterator[Block]:
     rows: list[list[Cell]]
     if len(run.costs) > 1:
         rows = [
-            [model, f"{spent.rounds:,}", f"{spent.tokens:,}", money(spent.usd)]
+            [model, f"{spent.rounds:,}", f"{spent.tokens:,}", money(spent.usd, "unknown")]
             for model, spent in run.costs.items()
         ]
         yield Table(["model", "replies", "tokens", "cost"], rows, numeric={1, 2, 3}, caption="By model")
@@ -379,7 +379,7 @@ def _costs(story: RunStory, run: RunSummary) -> Iterator[Block]:
         total = None if total is None or one.usd is None else total + one.usd
         took = seconds_in_words((one.ended - one.began).total_seconds()) if one.ended else "no reply"
         tokens = (one.usage.input_tokens, one.usage.cached_input_tokens, one.usage.output_tokens)
-        cost = (money(one.usd), money(total)) if one.ended else ("", "")
+        cost = (money(one.usd, "unknown"), money(total, "unknown")) if one.ended else ("", "")
         rows.append([str(one.round), *(f"{count:,}" for count in tokens), took, *cost])
     heads = ["round", "tokens in", "of them cached", "tokens out", "time", "cost", "in all"]
     table = Table(heads, rows, numeric=range(7), caption="Round by round")

@@ -50,7 +50,7 @@ def dashboard(options: argparse.Namespace) -> int:
         app = guarded(page, bound[0].getsockname()[1])
         print(app.address, flush=True)
         print(
-            f"shows the runs in {home.runs}; Ctrl+C ends the page, not the runs", file=sys.stderr, flush=True
+            f"shows the runs in {home.runs}\nCtrl+C ends the page, not the runs", file=sys.stderr, flush=True
         )
         event_loop.run(serve(app, bound, page.stopping))
     return DONE

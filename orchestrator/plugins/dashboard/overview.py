@@ -560,17 +560,17 @@ def _tiles(week: Digest, now: datetime, cap: DayCap, results: Results) -> Iterab
     yield "Pull requests", f"{pulls:,}", "opened or updated in 7 days"
     yield (
         "Spent today",
-        money(today.usd),
+        money(today.usd, "unknown"),
         f"of {money(cap.usd)} a day" if cap.usd else "no cap per day is set",
     )
-    yield "Spent in 7 days", money(spent.usd), f"{spent.tokens:,} tokens"
+    yield "Spent in 7 days", money(spent.usd, "unknown"), f"{spent.tokens:,} tokens"
     month = usd_of_a_month(spent, _WEEK)
-    yield "A month at this rate", money(month), "if it goes on as in these 7 days"
+    yield "A month at this rate", money(month, "unknown"), "if it goes on as in these 7 days"
     if results.merged:
-        yield "Cost of a merged one", money(results.usd_each), str(results)
+        yield "Cost of a merged one", money(results.usd_each, "unknown"), str(results)
     elif pulls:
         each = None if spent.usd is None else spent.usd / pulls
-        yield "Cost of a pull request", money(each), "none is known to be merged"
+        yield "Cost of a pull request", money(each, "unknown"), "none is known to be merged"
 
 
 def _days(now: datetime) -> list[date]:

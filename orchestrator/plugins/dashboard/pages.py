@@ -75,7 +75,7 @@ class Pages:
         shared: dict[str, Any] = {
             "form_token": self.form,
             "link": Link,
-            "cost": lambda run: money(run.spent.usd) if run.costs else "-",
+            "cost": lambda run: money(run.spent.usd, "unknown") if run.costs else "-",
             "took": lambda run: duration(run.minutes * 60),
             "tone": tone_of,
             "own_badge": outcome_badge,

@@ -73,6 +73,29 @@ def test_the_users_file_has_options_for_one_repository(place: Place) -> None:
     assert for_repository(place, "octo/calc").settings.max_usd == 1
 
 
+def test_a_vendors_model_is_not_asked_at_the_saved_address_of_another(place: Place) -> None:
+    local = "http://127.0.0.1:1/v1"
+    place.user.write_text(f'model = "qwen3:8b"\napi_url = "{local}"\n')
+    asked = place.load({"model": "anthropic:claude"})
+    assert (asked.settings.api_url, asked.notices) == (
+        None,
+        (
+            f"api_url in {place.user} is for qwen3:8b, so --model anthropic:claude is asked at its vendor's server",
+        ),
+    )
+    (notice,) = place.load(PULLWRIGHT_MODEL="openai:gpt").notices
+    assert "so PULLWRIGHT_MODEL openai:gpt is" in notice
+    for flags in ({"model": "llama:3"}, {"model": "openai-chat:x"}, {"model": "echo"}, {"model": "replay:x"}):
+        assert (place.load(flags).settings.api_url, place.load(flags).notices) == (local, ())
+    typed = place.load({"model": "anthropic:claude", "api_url": "http://127.0.0.1:2/v1"})
+    assert (typed.settings.api_url, typed.notices) == ("http://127.0.0.1:2/v1", ())
+    # A gateway for all models of a vendor, and one without a saved model, stay.
+    place.user.write_text(f'model = "anthropic:a"\napi_url = "{local}"\n')
+    assert place.load({"model": "anthropic:b"}).settings.api_url == local
+    place.user.write_text(f'api_url = "{local}"\n')
+    assert place.load({"model": "anthropic:b"}).settings.api_url == local
+
+
 @pytest.mark.parametrize(
     ("toml", "message"),
     [
