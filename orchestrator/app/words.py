@@ -104,8 +104,6 @@ def hanging(text: str, width: int, indent_by: int | None = None) -> list[str]:
 
     A word that is longer than a line, as a path may be, is left to the terminal to break, which copies it whole.
     """
-    from rich.cells import cell_len
-
     shown: list[str] = []
     for number, line in enumerate(text.split("\n")):
         words = line.lstrip(" ")
@@ -113,12 +111,22 @@ def hanging(text: str, width: int, indent_by: int | None = None) -> list[str]:
         current = indent or ("  " if number else "")
         for place, word in enumerate(words.split(" ")):
             longer = f"{current} {word}" if place else f"{current}{word}"
-            if current.strip() and cell_len(longer) > width:
+            # A label stays in front of a word that is too long for any line.
+            if current.strip() and len(current) >= (indent_by or 0) and _columns(longer) > width:
                 shown.append(current)
                 longer = f"{' ' * indent_by if indent_by else indent or '  '}{word}"
             current = longer
         shown.append(current)
     return shown
+
+
+def _columns(text: str) -> int:
+    """Return the columns that a text takes. What takes two of them is loaded where it may occur only."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 def first_lines(text: str, most_lines: int, most_chars_a_line: int = 400) -> list[str]:

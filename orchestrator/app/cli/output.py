@@ -150,11 +150,10 @@ def _widths(cells: Sequence[Sequence[str]], room: int) -> list[int]:
     ]
     least = words if sum(words) <= room else [min(word, _LEAST_CELL_CHARS) for word in words]
     for _ in range(room - sum(least)):
-        lacks = [wide - width for wide, width in zip(wanted, least, strict=True)]
-        if max(lacks) <= 0:
+        lacking = [place for place, width in enumerate(least) if width < wanted[place]]
+        if not lacking:
             break
-        place = lacks.index(min(filter(None, lacks)))  # a short column whole, before a long one gets the rest
-        least = [width + (number == place) for number, width in enumerate(least)]
+        least[min(lacking, key=least.__getitem__)] += 1
     return least
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -35,7 +36,6 @@ from orchestrator.core.suggestions import Commands
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
     from datetime import datetime, timedelta
 
     from orchestrator.app.wiring.repository import OpenTasks
@@ -76,10 +76,15 @@ def claims(options: argparse.Namespace) -> int:
         return DONE
 
 
-def _opened(options: argparse.Namespace, *, writes: bool) -> AbstractContextManager[OpenTasks]:
+@contextmanager
+def _opened(options: argparse.Namespace, *, writes: bool) -> Iterator[OpenTasks]:
+    """Open the tasks of the named repository, or of the folder's. What is said of them is for a person in this folder."""
     flags, cwd = given_settings(options), Path.cwd()
-    repository = options.repo or repository_here(load_settings(flags, os.environ, cwd), cwd)
-    return open_tasks(repository, flags, os.environ, cwd, writes=writes)
+    loaded = load_settings(flags, os.environ, cwd)
+    repository = options.repo or repository_here(loaded, cwd)
+    with open_tasks(repository, flags, os.environ, cwd, writes=writes) as tasks:
+        said = commands_here(tasks.decisions.commands, loaded, cwd)
+        yield replace(tasks, decisions=replace(tasks.decisions, commands=said))
 
 
 def _claimed(decisions: TaskDecisions, wanted: str | None) -> list[TaskState]:

@@ -203,10 +203,12 @@ def test_after_init_a_run_needs_neither_a_repository_nor_a_model(
     listed = stage.command("pulls")
     assert "      pullwright accept 1\n" in listed.out
     assert "  close   pullwright close 1\n" in stage.command("pulls", "1").out
+    assert "pullwright retry text-" in (said := stage.command("close", "1").out)
+    assert "--repo" not in said
     assert str(folder) in stage.command("doctor").out
     assert stage.command("claims").code == 0
     monkeypatch.chdir(folder.parent)
-    assert f"pullwright accept 1 --repo {folder}\n" in stage.command("pulls").out
+    assert f"pullwright pulls 1 --repo {folder}\n" in stage.command("pulls").out
     elsewhere = stage.command("run", "--task", "Fix add()")
     assert (elsewhere.code, len(stage.model.requests)) == (2, 1)
     assert "no repository is named: pass --repo" in elsewhere.err
