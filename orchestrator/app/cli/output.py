@@ -172,6 +172,20 @@ def table_lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table. On a terminal that is too narrow, each row is a line with its first and last cell, and the others below it."""
+    lines = list(table_lines([heads, *rows]))
+    columns = shutil.get_terminal_size((_USUAL_COLUMNS, 24)).columns if sys.stdout.isatty() else 0
+    if columns and max(map(len, lines)) > columns:
+        lines = []
+        for row in rows:
+            between = (
+                f"{head.lower()} {cell}" for head, cell in zip(heads[1:-1], row[1:-1], strict=True) if cell
+            )
+            lines += [f"{row[0]}  {row[-1]}", f"    {', '.join(between)}"]
+    print_lines(lines)
+
+
 def write_page(place: str, page: str) -> None:
     """Write an HTML page to the file that `--html` names."""
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.app.cli.arguments import DONE, NOTHING, given_settings
-from orchestrator.app.cli.output import Unbroken, as_read, print_lines, table_lines
+from orchestrator.app.cli.output import Unbroken, as_read, print_lines, print_table
 from orchestrator.app.config.settings import load_settings
 from orchestrator.app.terminal import print_json
 from orchestrator.app.wiring.repository import (
@@ -120,9 +120,7 @@ def write_claims(states: Sequence[TaskState], now: datetime, times: LeaseTimes, 
     if not states:
         print("no claims")
         return
-    rows = [_HEADS, *(_row(state, state.claim, now, times) for state in states)]
-    for line in table_lines(rows):
-        print(line)
+    print_table(_HEADS, [_row(state, state.claim, now, times) for state in states])
     for state in states:
         if state.status in {TaskStatus.WAITS, TaskStatus.BLOCKED, TaskStatus.LEFT, TaskStatus.CAPPED}:
             print_lines([f"{short_line(state.key)} {short_line(state.describe(), _MOST_REASON_CHARS)}"])

@@ -77,6 +77,31 @@ def test_lines_break_between_words_and_commands_do_not(
     ]
 
 
+def test_a_table_that_is_too_wide_becomes_two_lines_a_row(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads, row = (
+        ("TASK", "WHO", "SINCE", "STATE"),
+        ("issue-1", "vm/20261128-062847", "06:28 UTC", "proposed as #2"),
+    )
+    whole = [
+        "TASK     WHO                 SINCE      STATE",
+        "issue-1  vm/20261128-062847  06:28 UTC  proposed as #2",
+    ]
+    output.print_table(heads, [row])
+    assert capsys.readouterr().out.splitlines() == whole
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "54")
+    output.print_table(heads, [row])
+    assert capsys.readouterr().out.splitlines() == whole
+    monkeypatch.setenv("COLUMNS", "53")
+    output.print_table(heads, [row])
+    assert capsys.readouterr().out.splitlines() == [
+        "issue-1  proposed as #2",
+        "    who vm/20261128-062847, since 06:28 UTC",
+    ]
+
+
 def test_an_outcome_has_the_words_of_the_state_that_it_leaves() -> None:
     for outcome, status in (
         (Outcome.NO_TASK, TaskStatus.NOTHING),
