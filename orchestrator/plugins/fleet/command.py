@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, NOTHING
-from orchestrator.app.cli.output import table_lines
+from orchestrator.app.cli.output import print_table
 from orchestrator.app.config.settings import nearest_to
 from orchestrator.app.plugins import absence_words, installed
 from orchestrator.app.terminal import known_secrets, print_json
@@ -326,5 +326,4 @@ def _time(when: datetime | None) -> str:
 
 
 def _print_table(*rows: tuple[str, ...]) -> None:
-    for line in table_lines(rows):
-        print(line)
+    print_table(rows[0], rows[1:])
