@@ -145,6 +145,8 @@ class FolderProposals:
         make = partial(conversation.parts.checkpoints.proposal, base, everything=everything)
         change, title, body = await _with_title(conversation, title, make)
         self._target = site, base
+        loaded = self.maker.context.loaded
+        commands = await in_thread(commands_here, self.maker.commands(site), loaded, self.folder)
         note = ""
         if base.commit != base.head:
             note = f"on top of {base.commit[:_SHORT]}: your commits after that are not on {branch}"
@@ -157,7 +159,7 @@ class FolderProposals:
             note,
             everything,
             change.tree == self._refused,
-            commands_here(self.maker.commands(site), self.maker.context.loaded, self.folder),
+            commands,
         )
 
     def _site(self, repository: str | None) -> tuple[Site, OnDisk]:
