@@ -127,6 +127,8 @@ async def test_no_message_names_a_tool_that_the_model_was_not_shown(tmp_path: Pa
         contract, profile = make(), profile_of(name)
         called = ["no_such_tool", "run_shell", "", "edit_fil", *sorted(KNOWN)]
         steps = [reply(contract, one, given) for given in ARGUMENTS for one in called if one or given]
+        if isinstance(contract, WholeFile):  # which names no tool: each reply is the same
+            steps = steps[:6]
         model = ScriptedModel([*steps, *[says("")] * 4])
         async with Session(
             profile=profile,
