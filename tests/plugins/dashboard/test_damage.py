@@ -6,10 +6,7 @@ Whatever one row holds, it is shown, the others are read and changed as always, 
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 import sqlite3
-import tempfile
 import threading
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -200,14 +197,6 @@ FEW = [
     ("pullwright_cycles", "usd"),
     ("workflow_input", "inputs"),
 ]
-
-
-@pytest.fixture
-def fleet_file(empty_fleet: Path) -> Iterator[str]:
-    """In memory where that can be: thousands of changes would wait for the disk."""
-    memory = Path("/dev/shm")  # noqa: S108  a private folder is made in it
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
-        yield f"sqlite:///{shutil.copy(empty_fleet, Path(folder) / 'fleet.db')}"
 
 
 @pytest.fixture

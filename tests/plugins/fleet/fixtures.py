@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,9 +14,11 @@ from orchestrator.core.clock import SystemClock
 from orchestrator.plugins.fleet.store import FleetStore
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
     from tests.doubles.postgres import PostgresServer
+
+_MEMORY = Path("/dev/shm")  # noqa: S108  a private folder is made in it
 
 
 @pytest.fixture(scope="session")
@@ -39,9 +44,11 @@ def _make_tables(url: str) -> None:
 
 
 @pytest.fixture
-def fleet_file(empty_fleet: Path, tmp_path: Path) -> str:
-    """The URL of an SQLite file that holds no turns."""
-    return f"sqlite:///{shutil.copy(empty_fleet, tmp_path / 'fleet.db')}"
+def fleet_file(empty_fleet: Path) -> Iterator[str]:
+    """The URL of an SQLite file that holds no turns: in memory where that can be, else each change waits for the disk."""
+    parent = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=parent, ignore_cleanup_errors=True) as folder:
+        yield f"sqlite:///{shutil.copy(empty_fleet, Path(folder) / 'fleet.db')}"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
