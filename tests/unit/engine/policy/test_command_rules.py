@@ -24,7 +24,7 @@ RULES = CommandRules.parse(
         "sed *", "cd * && pytest *", "FOO=* pytest *", "pytest * > *", "pytest * 2>&1", "make test", "find *",
         "tar *", "rg *", "sort *", "python *", "printf *", "test *", "tee *", "make *", "curl *",
         "timeout * git *", "ruff check src/*.py", "env *", "cd * && git *", "read *", "awk *", "split *",
-        "man *", "less *", "vim *", "cargo test *", "uv *", "find * -exec git * +",
+        "man *", "less *", "vim *", "cargo test *", "uv *", "find * -exec git * +", "rsync *",
     ],
     ["git push --force*", "pytest --pdb *", "rm *"],
 )  # fmt: skip
@@ -192,6 +192,9 @@ def test_commands_that_rules_grant_run(command: str) -> None:
         ("less '+!id' a", "+!id"),
         ("vim '+!id' a", "+!id"),
         ("cargo test --config=a.b=1", "--config"),
+        ("rsync --rsync-path=id a b", "--rsync-path"),
+        ("rsync --rs=id a b", "--rs"),
+        ("rsync -ae id a b", "-ae"),
         ("uv run git -c a=b diff", "never granted"),
         ("find . -exec git -c a=b diff +", "never granted"),
         ("rm -rf /", "at any level"),
@@ -337,6 +340,8 @@ def test_levels() -> None:
     for command in ("git push", "git -C x push a", "/usr/bin/git push", "sh -c 'git push'", "a; (git push)"):
         assert "denies" in (rules.refusal(command, Level.DANGEROUS) or ""), command
     assert rules.refusal("echo git push", Level.DANGEROUS) is None
+    folder = CommandRules.parse([], ["rm *"]).refusal("/bin/rm x", Level.DANGEROUS)
+    assert folder == "Not run: the rule `rm *` denies it."
 
 
 def test_git_in_another_folder_is_refused_because_that_folder_can_run_programs(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import shlex
 import shutil
 import subprocess
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.policy.shell import CommandLine, Unparsed, parse_line, scan
+from orchestrator.engine.policy.shell import CommandLine, TooManyShells, Unparsed, parse_line, scan, scan_deep
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -155,6 +156,23 @@ def test_the_commands_of_any_text(text: str, found: list[object]) -> None:
         seen += [command.argv] if command.words else []
         seen += [f">{redirect.target.text}" for redirect in command.redirects]
     assert seen == found
+
+
+def test_commands_are_found_in_five_shells_in_one_another_and_in_twenty_of_one_text() -> None:
+    def inside(shells: int, command: str) -> str:
+        for _ in range(shells):
+            command = shlex.join(["sh", "-c", command])
+        return command
+
+    def finds_p(text: str) -> bool | None:
+        try:
+            return any(found.argv == ("p",) for found in [*scan_deep(text)])
+        except TooManyShells:
+            return None
+
+    assert [finds_p(inside(shells, "p")) for shells in range(9)] == [*[True] * 6, None, None, None]
+    assert finds_p("; ".join([*[inside(1, "q")] * 19, inside(1, "p")])) is True
+    assert finds_p("; ".join([*[inside(1, "q")] * 20, inside(1, "p")])) is None
 
 
 @table(
