@@ -39,10 +39,14 @@ def acp(options: argparse.Namespace) -> int:
         raise ConfigurationError(f"acp needs the package agent-client-protocol: {install_command('agents')}")
     refuse_contract(options)
     refuse_secrets(options)
+    try:
+        handle = standard_output().fileno()
+    except (OSError, ValueError):
+        raise ConfigurationError("acp talks on standard output, which is no file or pipe here") from None
     from orchestrator.app.wiring import observing
     from orchestrator.core.clock import SystemClock
 
-    lines = _Lines(standard_output().fileno())
+    lines = _Lines(handle)
     with redirect_stdout(sys.stderr), observing(os.environ, SystemClock(), print) as observers:
         return event_loop.run(_serve(options, lines, observers))
 
