@@ -249,8 +249,12 @@ class ChildProgram(asyncio.subprocess.Process):
                 os.killpg(self.pid, signal.SIGKILL)
         if self.stdin is not None and not self.stdin.transport.is_closing():
             self.stdin.transport.abort()
-        self._pipes.close()
+        # The transport's own `close` asks for the exit status in place of asyncio's watcher, which then finds none.
+        for descriptor in (1, 2):
+            if (pipe := self._pipes.get_pipe_transport(descriptor)) is not None:
+                pipe.close()
         await to_the_end(asyncio.ensure_future(self.wait()))
+        self._pipes.close()
 
 
 async def start_program(*argv: str, env: Mapping[str, str], **options: Any) -> ChildProgram:
