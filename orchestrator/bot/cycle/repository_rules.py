@@ -226,7 +226,7 @@ def _statements(texts: Mapping[str, str]) -> Iterator[tuple[Statement, bool]]:
 
     One that lacks a word of the two kinds is read with the heading, or the line with a colon, that it stands below, in a
     file about AI with this subject. In a guide, one about what a machine contributes is told even without a word that
-    refuses: every list of such words misses some, and a model is asked.
+    refuses: every list of such words misses some, and a model is asked. One that asks for a trailer allows the change.
     """
     for path, text in texts.items():
         subject = _SUBJECT if path.lower().rpartition("/")[2] in _ABOUT_AI else ""
@@ -249,6 +249,7 @@ def _statements(texts: Mapping[str, str]) -> Iterator[tuple[Statement, bool]]:
                     and not is_heading
                     and _ANY_MACHINE.search(own)
                     and _CONTRIBUTED.search(own)
+                    and not (_ASSISTED.search(own) or _CO_AUTHORED.search(own))
                 ):
                     yield Statement(path, own), False
             else:
