@@ -129,6 +129,7 @@ DOORS = (
             "engine/profiles/base.py": 2,
             "engine/profiles/catalog.py": 2,
             "plugins/agents/known.py": 3,
+            "plugins/agents/protocols.py": 1,
         },
     ),
     Door(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import select
 import sys
@@ -15,6 +14,7 @@ from orchestrator.app.cli.arguments import DONE, INTERRUPTED, refuse_secrets
 from orchestrator.app.terminal import RedactedOutput, known_secrets, standard_output
 from orchestrator.core import event_loop
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.json_rpc import read_message
 from orchestrator.core.suggestions import install_command
 from orchestrator.plugins.chat.command import StandardInput, refuse_contract
 
@@ -99,7 +99,7 @@ class _Lines:
                 line = await self._input.line()
             except (EOFError, OSError):
                 return None
-            if (message := _parsed(line)) is not None:
+            if (message := read_message(line)) is not None:
                 if "method" in message and "id" in message:
                     self._asked.add(message["id"])
                 return message
@@ -145,19 +145,3 @@ class _Pipe:
 
     def flush(self) -> None:
         """Do nothing: everything is written at once."""
-
-
-def _parsed(line: str) -> dict[str, Any] | None:
-    """Return a line as a request, a notification or an answer; None if it is none."""
-    try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(message, dict):
-        return None
-    name, error = message.get("id"), message.get("error")
-    if "method" in message:
-        is_good = isinstance(message["method"], str) and isinstance(name, str | int | None)
-    else:
-        is_good = isinstance(name, int) and isinstance(error, dict | None)
-    return message if is_good else None

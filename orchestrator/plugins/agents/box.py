@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import posixpath
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.core.confined import ConfinedFolder
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
         """Serves a door."""
 
         async def serve(self, listener: socket.socket) -> None:
-            """Accept connections of a listening socket, which is closed at the end."""
+            """Accept connections at a listening socket until `close`. The socket is closed then."""
 
         async def close(self) -> None:
-            """Stop serving, and drop all connections."""
+            """Stop serving. What runs is cancelled, and has ended then."""
 
 
 MODEL_PORT, TOOLS_PORT = PROXY_PORT, PROXY_PORT + 1
@@ -71,23 +71,27 @@ class Start:
     repositories: tuple[str, ...]
     readable: tuple[str, ...]
     environment: Mapping[str, str]
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    is_bare: bool = True
+    files: Mapping[str, bytes]
+    is_bare: bool
 
 
 class _Doors:
-    """The two doors of a box."""
+    """The two doors of a box, each served until it is closed."""
 
     refused = ()
 
     def __init__(self, doors: Mapping[int, Serves]) -> None:
         self._doors = doors
+        self._serving: list[asyncio.Task[None]] = []
 
     async def serve(self, listener: socket.socket) -> None:
-        await self._doors[listener.getsockname()[1]].serve(listener)
+        listener.setblocking(False)
+        door = self._doors[listener.getsockname()[1]]
+        self._serving.append(asyncio.create_task(door.serve(listener)))
 
     async def close(self) -> None:
-        await asyncio.gather(*(door.close() for door in self._doors.values()), return_exceptions=True)
+        closing = (door.close() for door in self._doors.values())
+        await asyncio.gather(*closing, *self._serving, return_exceptions=True)
 
 
 def sandbox_for_agents(inherited: Mapping[str, str], readable: tuple[str, ...]) -> BubblewrapSandbox:
@@ -122,22 +126,11 @@ async def boxed(
         ToolError, WorkspaceError: the clone cannot be shown safely.
     """
     policy = EnvPolicy.NONE if start.is_bare else EnvPolicy.SANDBOXED
-    common = {
-        name: value
-        for name, value in command_variables(sandbox, policy, inherited).items()
-        if name not in proxy_variables()
-    }
-    common.setdefault("PATH", "/usr/bin:/bin")
-    variables = {"LANG": "C.UTF-8", **common, **start.environment}
-    command = Command(
-        "",
-        start.folder,
-        variables,
-        _UNUSED_TIMEOUT_MS,
-        start.argv,
-        start.files,
-        start.readable if start.is_bare else None,
-    )
+    given = command_variables(sandbox, policy, inherited)
+    given = {name: given[name] for name in given.keys() - proxy_variables().keys()}
+    variables = {"LANG": "C.UTF-8", "PATH": "/usr/bin:/bin", **given, **start.environment}
+    readable = start.readable if start.is_bare else None
+    command = Command("", start.folder, variables, _UNUSED_TIMEOUT_MS, start.argv, start.files, readable)
     hidden = await in_thread(lambda: masked_paths(start.folder))
     place = SandboxFolder(start.folder, start.repositories, masked=hidden)
     async with AsyncExitStack() as stack:

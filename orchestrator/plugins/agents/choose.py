@@ -88,7 +88,6 @@ def choose_agent(context: BuildContext, chosen: ChosenModel) -> ChosenAgent | No
         kind,
         found,
         "safe",
-        named.ref.name,
         Upstream.of(named, price=chosen.price, options=options),
         min(settings.max_output_tokens or _USUAL_OUTPUT_TOKENS, chosen.reply_tokens),
         settings.context_window or chosen.window or DEFAULT_CONTEXT_TOKENS,
@@ -150,10 +149,9 @@ def _look_for(context: BuildContext) -> tuple[AgentKind, Installed, AddressedMod
             f"{kind.title} runs only in this machine's own sandbox: leave out --sandbox {settings.sandbox}"
         )
     named = first_named(context)
-    if named.ref.provider in UNCONNECTED or named.ref.provider not in kind.providers:
-        speaks = " or ".join(str(provider) for provider in kind.providers)
+    if named.ref.provider in UNCONNECTED or named.ref.provider not in kind.protocols:
         raise ConfigurationError(
-            f"{kind.title} asks its model in the protocol {speaks}, and {named.ref} has another one: name a model with "
+            f"{kind.title} asks its model in the protocol {' or '.join(kind.protocols)}, and {named.ref} has another one: name a model with "
             "--model PROVIDER:NAME, or its server with --api-url"
         )
     return kind, found, named

@@ -27,6 +27,7 @@ from acp.schema import (
 from pydantic import ValidationError
 
 from orchestrator.core.errors import BadReplyError, ConfigurationError
+from orchestrator.core.json_rpc import read_message
 from orchestrator.core.prompts import one_line
 
 if TYPE_CHECKING:
@@ -243,7 +244,7 @@ class _BoundedLines:
     async def receive(self) -> dict[str, Any] | None:
         """Return the next request or answer; None at the end."""
         while not self._closed.is_set() and (line := await self._running.line()):
-            message = _parsed(line)
+            message = read_message(line)
             kind = _kind(message)
             self.count[kind] += 1
             if self.count[kind] > self._most[kind]:
@@ -272,19 +273,3 @@ def _kind(message: dict[str, Any] | None) -> str:
     if "id" in message:
         return "requests" if "method" in message else "answers"
     return "updates"
-
-
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    """Return a line as a request, a notification or an answer of JSON-RPC; None if it is none."""
-    try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(message, dict):
-        return None
-    name, error = message.get("id"), message.get("error")
-    if "method" in message:
-        is_good = isinstance(message["method"], str) and isinstance(name, str | int | None)
-    else:
-        is_good = isinstance(name, int) and isinstance(error, dict | None)
-    return message if is_good else None

@@ -12,29 +12,23 @@ import os
 import re
 import shutil
 import tomllib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.engine.models.catalog import Provider
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _FOLDER = Path(__file__).with_name("known")
+_OWN_COMMAND = Path(__file__).with_name("own_command.toml")
 _VALUE = re.compile(r"\{\{([a-z:_]+)\}\}")
 _SAFE_VALUE = re.compile(r"[\w.:/@+ -]*", re.ASCII)
 """What a value may consist of: it becomes part of JSON, TOML and addresses."""
 BARE = "bare:"
 """Stands before an agent that is to work without the host's tools and instructions."""
-PROVIDERS = {
-    "anthropic": Provider.ANTHROPIC,
-    "gemini": Provider.GEMINI,
-    "openai-chat": Provider.OPENAI_CHAT,
-    "openai-responses": Provider.OPENAI_RESPONSES,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,28 +37,26 @@ class AgentKind:
 
     Attributes:
         name: what `--agent` names.
+        protocols: in which it asks models.
+        reads: whether it reads files without a shell; if not, it gets the host's tools for reading.
+        tools: whether it is told of the host's tools by its `session`, or by a `file` of its own.
+        forms: for `safe` and `dangerous`: its environment, its files, its `_meta`, and the session's mode.
         title: its name for people.
         package, version: of the npm package that was tried; empty for a command of the user's.
         argv: the command, with values of the session.
-        providers: the protocols in which it asks models.
-        reads: whether it reads files without a shell; if not, it gets the host's tools for reading.
-        tools: whether it is told of the host's tools by its `session`, or by a `file` of its own.
-        common: its environment, its files and its `_meta`.
-        forms: the same for `safe` and `dangerous`, with the session's mode.
         is_bare: whether it gets the task alone, so that a comparison shows what the host's part is worth: no tools of
             the host's but those without which it could not read files, no instructions, no second turn.
     """
 
     name: str
-    title: str
-    package: str
-    version: str
-    argv: tuple[str, ...]
-    providers: tuple[Provider, ...]
+    protocols: Sequence[str]
     reads: bool
     tools: str
-    common: Mapping[str, Any] = field(default_factory=dict)
-    forms: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    forms: Mapping[str, Mapping[str, Any]]
+    title: str = ""
+    package: str = ""
+    version: str = ""
+    argv: Sequence[str] = ()
     is_bare: bool = False
 
     @property
@@ -90,9 +82,8 @@ class Installed:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """An agent's command with everything that it needs for one session."""
+    """Everything that an agent needs for one session."""
 
-    argv: tuple[str, ...]
     environment: Mapping[str, str]
     files: Mapping[str, bytes]
     meta: Mapping[str, Any]
@@ -107,26 +98,13 @@ def known_agents() -> Mapping[str, AgentKind]:
 
 def _read(path: Path) -> AgentKind:
     values = tomllib.loads(path.read_text("utf-8"))
-    shared = ("environment", "files", "meta")
-    return AgentKind(
-        path.stem,
-        values["title"],
-        values["package"],
-        values["version"],
-        tuple(values["argv"]),
-        tuple(PROVIDERS[name] for name in values["protocols"]),
-        values["reads"],
-        values["tools"],
-        {name: values.get(name, {}) for name in shared},
-        {level: values[level] for level in ("safe", "dangerous")},
-    )
+    shared = {name: values.pop(name, {}) for name in ("environment", "files", "meta")}
+    forms = {level: _merged(shared, values.pop(level, {})) for level in ("safe", "dangerous")}
+    return AgentKind(path.stem, forms=forms, **values)
 
 
 def agent_named(text: str) -> AgentKind:
-    """Return the agent that `--agent` names: a known one, or a command of the user's own; with `bare:` in front, bare.
-
-    A command's program is told of the host's tools by its session, and of its model by the variables of the vendors.
-    """
+    """Return the agent that `--agent` names: a known one, or a command of the user's own; with `bare:` in front, bare."""
     import shlex
 
     if text.startswith(BARE):
@@ -144,19 +122,8 @@ def agent_named(text: str) -> AgentKind:
             f"--agent {text}: name one of {', '.join(known)}, or the command of a program that speaks the Agent Client "
             "Protocol, such as '/opt/agent/bin/agent --acp'"
         )
-    environment = {
-        "ANTHROPIC_BASE_URL": "{{relay}}",
-        "ANTHROPIC_API_KEY": "{{placeholder}}",
-        "OPENAI_BASE_URL": "{{relay}}/v1",
-        "OPENAI_API_KEY": "{{placeholder}}",
-        "GOOGLE_GEMINI_BASE_URL": "{{relay}}",
-        "GEMINI_API_KEY": "{{placeholder}}",
-        "MODEL": "{{model}}",
-    }
     name = Path(words[0]).name
-    common = {"environment": environment, "files": {}, "meta": {}}
-    forms: dict[str, Mapping[str, Any]] = {"safe": {}, "dangerous": {}}
-    return AgentKind(name, name, "", "", words, tuple(PROVIDERS.values()), False, "session", common, forms)
+    return replace(_read(_OWN_COMMAND), name=name, title=name, argv=words)
 
 
 def find_installed(kind: AgentKind, folders: Sequence[Path], path: str) -> Installed:
@@ -176,7 +143,7 @@ def find_installed(kind: AgentKind, folders: Sequence[Path], path: str) -> Insta
     values = {"processor": {"x86_64": "x64", "aarch64": "arm64"}.get(machine, machine)}
     values["node"] = str(Path(node).resolve()) if node else "node"
     for modules in _module_folders(kind, folders, path):
-        argv = tuple(_with(word, {**values, "modules": str(modules)}) for word in kind.argv)
+        argv = tuple(_filled(word, {**values, "modules": str(modules)}, ()) for word in kind.argv)
         program = next((word for word in argv if word.startswith(f"{modules}/")), "")
         if Path(program).is_file():
             if argv[0] == "node":
@@ -188,11 +155,6 @@ def find_installed(kind: AgentKind, folders: Sequence[Path], path: str) -> Insta
     raise ConfigurationError(
         f"{kind.title} is not installed: npm install --ignore-scripts --prefix {folders[-1]} {kind.install}"
     )
-
-
-def _with(word: str, values: Mapping[str, str]) -> str:
-    """Return a word with those of the values that it names."""
-    return _VALUE.sub(lambda found: values.get(found[1], found[0]), word)
 
 
 def _module_folders(kind: AgentKind, folders: Sequence[Path], path: str) -> Sequence[Path]:
@@ -221,9 +183,7 @@ def _command(kind: AgentKind, path: str) -> Installed:
     return Installed(argv, tuple(dict.fromkeys(named)))
 
 
-def fill_in(
-    kind: AgentKind, found: Installed, level: str, values: Mapping[str, str], tools: Sequence[str]
-) -> Filled:
+def fill_in(kind: AgentKind, level: str, values: Mapping[str, str], tools: Sequence[str]) -> Filled:
     """Fill in an agent's environment, files and `_meta` for one session.
 
     Args:
@@ -236,33 +196,19 @@ def fill_in(
             raise ConfigurationError(
                 f"{kind.title} cannot be given the {name} {value!r}: it has unusual characters"
             )
-    form = kind.forms[level]
-    shared = {
-        name: _merged(kind.common.get(name, {}), form.get(name, {}))
-        for name in ("environment", "files", "meta")
-    }
-    environment, files, meta = (
-        _filled(shared[name], values, tools) for name in ("environment", "files", "meta")
-    )
-    return Filled(
-        found.argv,
-        environment,
-        {path: (one if isinstance(one, str) else json.dumps(one)).encode() for path, one in files.items()},
-        meta,
-        form.get("mode", ""),
-    )
+    form = _filled(kind.forms[level], values, tools)
+    files = {path: one if isinstance(one, str) else json.dumps(one) for path, one in form["files"].items()}
+    contents = {path: text.encode() for path, text in files.items()}
+    return Filled(form["environment"], contents, form["meta"], form.get("mode", ""))
 
 
 def _merged(common: Any, more: Any) -> Any:
     """Return two tables as one: tables are merged, texts joined, everything else replaced."""
     if isinstance(common, dict) and isinstance(more, dict):
-        merged = {**common}
-        for name, value in more.items():
-            merged[name] = _merged(common[name], value) if name in common else value
-        return merged
-    return (
-        common.rstrip() + "\n" + more.lstrip() if isinstance(common, str) and isinstance(more, str) else more
-    )
+        return common | {name: _merged(common.get(name), value) for name, value in more.items()}
+    if isinstance(common, str) and isinstance(more, str):
+        return f"{common.rstrip()}\n{more.lstrip()}"
+    return more
 
 
 def _filled(value: Any, values: Mapping[str, str], tools: Sequence[str]) -> Any:

@@ -10,8 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import tomllib
+from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ConfigurationError
@@ -20,7 +24,7 @@ from orchestrator.engine.models.catalog import Provider, vendor_of
 from orchestrator.engine.models.wire import as_object, as_text, dicts, json_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from orchestrator.engine.policy.secrets import Redactor
 
@@ -94,137 +98,39 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class VendorForm:
-    """How one protocol writes a request and an error.
-
-    Attributes:
-        path: matches the end of a request's path.
-        conversation: the field with the list of what was said.
-        fields: the other fields that are passed on.
-        elsewhere: fields that refer to content which only the vendor has, so that nobody can count it.
-        limits: the fields for the longest reply; the first one counts if the request has none.
-        inside: the object with the limit, if it is not in the body itself.
-        headers: the request's headers that are passed on.
-        tool: returns a tool without what the vendor's server would do by itself; None if nothing is left.
-        error: returns an error's body.
-    """
+    """How one protocol writes a request and an error: `protocols.toml`, which says what each field is."""
 
     path: re.Pattern[str]
     conversation: str
     fields: frozenset[str]
     elsewhere: frozenset[str]
     limits: tuple[str, ...]
-    tool: Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
-    error: Callable[[int, str], Mapping[str, Any]]
+    errors: Mapping[str, Mapping[str, Any]]
+    tools: frozenset[str] = frozenset()
     inside: str = ""
+    inside_fields: frozenset[str] = frozenset()
     headers: frozenset[str] = frozenset()
 
 
-def _fields(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_SERVER_TOOLS = re.compile(r"(?!bash_|text_editor_|memory_|computer_|custom$)")
-"""Matches the types of Anthropic's tools that are not run by the client."""
-
-
-def _anthropic_tool(tool: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    kind = tool.get("type")
-    return None if isinstance(kind, str) and _SERVER_TOOLS.match(kind) else tool
-
-
-def _chat_tool(tool: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    return tool if tool.get("type", "function") in {"function", "custom"} else None
-
-
-def _responses_tool(tool: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    if tool.get("type") == "namespace":
-        return {**tool, "tools": [one for one in dicts(tool.get("tools")) if _responses_tool(one)]}
-    if tool.get("type") == "tool_search":
-        return tool if tool.get("execution") == "client" else None
-    return tool if tool.get("type") in {"function", "custom", "local_shell", "apply_patch"} else None
-
-
-def _gemini_tool(tool: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    declared = tool.get("functionDeclarations")
-    return {"functionDeclarations": declared} if declared else None
-
-
-_GOOGLE_STATUS = {HTTPStatus.BAD_REQUEST: "FAILED_PRECONDITION", HTTPStatus.FORBIDDEN: "PERMISSION_DENIED"}
-
-
-def _anthropic_error(status: int, words: str) -> Mapping[str, Any]:
-    kind = "permission_error" if status == HTTPStatus.FORBIDDEN else "invalid_request_error"
-    return {"type": "error", "error": {"type": kind, "message": words}}
-
-
-def _openai_error(_status: int, words: str) -> Mapping[str, Any]:
-    return {"error": {"message": words, "type": "invalid_request_error", "param": None, "code": None}}
-
-
-def _gemini_error(status: int, words: str) -> Mapping[str, Any]:
-    return {"error": {"code": status, "message": words, "status": _GOOGLE_STATUS[HTTPStatus(status)]}}
-
-
-_GEMINI_CONFIG = _fields(
-    "temperature topP topK maxOutputTokens stopSequences responseMimeType responseSchema responseJsonSchema "
-    "thinkingConfig seed presencePenalty frequencyPenalty responseLogprobs logprobs mediaResolution"
-)
-
-FORMS: Mapping[Provider, VendorForm] = {
-    Provider.ANTHROPIC: VendorForm(
-        re.compile(r"/v1/messages"),
-        "messages",
-        _fields(
-            "model system max_tokens metadata stop_sequences stream temperature top_k top_p tool_choice tools "
-            "thinking context_management output_config output_format cache_control"
-        ),
-        _fields("container mcp_servers"),
-        ("max_tokens",),
-        _anthropic_tool,
-        _anthropic_error,
-        headers=_fields("anthropic-beta"),
-    ),
-    Provider.OPENAI_CHAT: VendorForm(
-        re.compile(r"/v1/chat/completions"),
-        "messages",
-        _fields(
-            "model max_tokens max_completion_tokens stream tools tool_choice parallel_tool_calls temperature top_p "
-            "top_k min_p stop seed frequency_penalty presence_penalty repetition_penalty logit_bias logprobs "
-            "top_logprobs response_format reasoning_effort reasoning verbosity user prompt_cache_key prompt_cache_options "
-            "prompt_cache_retention safety_identifier thinking enable_thinking chat_template_kwargs functions "
-            "function_call"
-        ),
-        _fields("previous_response_id"),
-        ("max_completion_tokens", "max_tokens"),
-        _chat_tool,
-        _openai_error,
-    ),
-    Provider.OPENAI_RESPONSES: VendorForm(
-        re.compile(r"/v1/responses"),
-        "input",
-        _fields(
-            "model instructions tools tool_choice parallel_tool_calls max_output_tokens reasoning stream store "
-            "include text temperature top_p top_logprobs prompt_cache_key prompt_cache_retention prompt_cache_options "
-            "safety_identifier metadata client_metadata user truncation"
-        ),
-        _fields("previous_response_id conversation prompt background"),
-        ("max_output_tokens",),
-        _responses_tool,
-        _openai_error,
-    ),
-    Provider.GEMINI: VendorForm(
-        re.compile(
-            r"/v1(?:beta)?/models/(?P<model>[A-Za-z0-9._-]{1,200}):(?P<method>generateContent|streamGenerateContent)"
-        ),
-        "contents",
-        _fields("systemInstruction tools toolConfig generationConfig safetySettings"),
-        _fields("cachedContent cached_content"),
-        ("maxOutputTokens",),
-        _gemini_tool,
-        _gemini_error,
-        inside="generationConfig",
+_PATHS = {
+    Provider.ANTHROPIC: re.compile(r"/v1/messages"),
+    Provider.OPENAI_CHAT: re.compile(r"/v1/chat/completions"),
+    Provider.OPENAI_RESPONSES: re.compile(r"/v1/responses"),
+    Provider.GEMINI: re.compile(
+        r"/v1(?:beta)?/models/(?P<model>[A-Za-z0-9._-]{1,200}):(?P<method>generateContent|streamGenerateContent)"
     ),
 }
+
+
+def _read_forms() -> Mapping[Provider, VendorForm]:
+    forms = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+    for values in forms.values():
+        for name in ("fields", "elsewhere", "tools", "inside_fields", "headers"):
+            values[name] = frozenset(values.get(name, ()))
+    return {provider: VendorForm(path, **forms[provider]) for provider, path in _PATHS.items()}
+
+
+FORMS = _read_forms()
 
 
 def read_request(form: VendorForm, method: str, path: str, query: str) -> Asked:
@@ -362,16 +268,7 @@ class RequestReader:
         Raises:
             RefusedRequestError: it is no request, or has what is never passed on.
         """
-        try:
-            value = json.loads(body.decode("utf-8", "replace"), parse_constant=_refuse_constant)
-        except (ValueError, RecursionError):
-            value = None
-        if not isinstance(value, dict):
-            raise RefusedRequestError("the body is not a JSON object", HTTPStatus.BAD_REQUEST)
-        return self._read(asked, value)
-
-    def _read(self, asked: Asked, value: dict[str, Any]) -> AgentRequest:
-        form = self._form
+        form, value = self._form, _body(body)
         if named := form.elsewhere & {name for name, one in value.items() if one not in (None, False)}:
             raise RefusedRequestError(f"{', '.join(sorted(named))}: only what is in the request is passed on")
         listed = value.get(form.conversation)
@@ -383,6 +280,7 @@ class RequestReader:
             self._kept.clear()
             self._conversations.clear()
         model = asked.model or as_text(value.get("model"))
+        stream = value.get("stream") is True if asked.stream is None else asked.stream
         plain, left_out = _known(form, value)
         fields, entries = self._parts(plain, listed)
         begin = [name.encode() + part.digest for name, part in fields.items() if name != "stream"]
@@ -393,18 +291,9 @@ class RequestReader:
             chain.append(hashlib.sha256(chain[-1] + entry.digest).digest())
             tokens.append(tokens[-1] + entry.tokens)
         limits = as_object(plain.get(form.inside)) if form.inside else plain
-        wanted = [_limit(limits.get(name)) for name in form.limits]
+        wanted = min(filter(None, (_limit(limits.get(name)) for name in form.limits)), default=None)
         return AgentRequest(
-            form=form,
-            asked=model,
-            stream=value.get("stream") is True if asked.stream is None else asked.stream,
-            query=asked.query,
-            left_out=left_out,
-            fields=fields,
-            entries=entries,
-            chain=chain,
-            tokens=tokens,
-            wanted=min((one for one in wanted if one is not None), default=None),
+            form, model, stream, asked.query, left_out, fields, entries, chain, tokens, wanted
         )
 
     def _parts(
@@ -485,8 +374,15 @@ class RequestReader:
             del self._counts[next(iter(self._counts))]
 
 
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(name)
+def _body(body: bytes) -> dict[str, Any]:
+    def refuse(constant: str) -> Any:
+        raise ValueError(constant)
+
+    with suppress(ValueError, RecursionError):
+        value = json.loads(body.decode("utf-8", "replace"), parse_constant=refuse)
+        if isinstance(value, dict):
+            return value
+    raise RefusedRequestError("the body is not a JSON object", HTTPStatus.BAD_REQUEST)
 
 
 def _limit(value: object) -> int | None:
@@ -509,10 +405,10 @@ def _known(form: VendorForm, value: Mapping[str, Any]) -> tuple[dict[str, Any], 
             head.pop("toolConfig", None)
     if head.get("store"):
         head["store"] = False
-    if "generationConfig" in head:
-        config = as_object(head["generationConfig"])
-        head["generationConfig"] = {name: config[name] for name in config if name in _GEMINI_CONFIG}
-        left_out += _unknown(config, _GEMINI_CONFIG)
+    if form.inside in head:
+        config = as_object(head[form.inside])
+        head[form.inside] = {name: config[name] for name in config if name in form.inside_fields}
+        left_out += _unknown(config, form.inside_fields)
     if "context_management" in head:
         # Only what takes something out: a compaction is a request of its own.
         edits = dicts(as_object(head["context_management"]).get("edits"))
@@ -524,9 +420,22 @@ def _known(form: VendorForm, value: Mapping[str, Any]) -> tuple[dict[str, Any], 
 
 def _with_known_tools(form: VendorForm, value: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return an object without the tools that the vendor's server would run, and what these were."""
-    kept = [(tool, form.tool(tool)) for tool in dicts(value["tools"])]
-    left_out = [f"the tool {_tool_name(tool)}" for tool, ours in kept if ours is None]
-    return {**value, "tools": [ours for _, ours in kept if ours is not None]}, left_out
+    kept = [(tool, _known_tool(form, tool)) for tool in dicts(value["tools"])]
+    names = [as_text(tool.get("type")) or ", ".join(map(str, tool)) for tool, ours in kept if not ours]
+    return {**value, "tools": [ours for _, ours in kept if ours]}, [f"the tool {name[:60]}" for name in names]
+
+
+def _known_tool(form: VendorForm, tool: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return a tool without what the vendor's server would do by itself; None if nothing is left."""
+    if not form.tools:  # Gemini's have no type
+        declared = tool.get("functionDeclarations")
+        return {"functionDeclarations": declared} if declared else None
+    kind = "" if tool.get("type") is None else tool["type"]
+    if not isinstance(kind, str) or not any(fnmatchcase(kind, one) for one in form.tools):
+        return None
+    if kind == "namespace":
+        return {**tool, **_with_known_tools(form, {"tools": tool.get("tools")})[0]}
+    return tool if kind != "tool_search" or tool.get("execution") == "client" else None
 
 
 _DEFAULTS = {"n": 1, "candidateCount": 1, "responseModalities": ["TEXT"]}
@@ -538,21 +447,15 @@ def _unknown(value: Mapping[str, Any], known: frozenset[str]) -> list[str]:
     return [f"the field {name[:60]}" for name in named if name not in known]
 
 
-def _tool_name(tool: Mapping[str, Any]) -> str:
-    return (as_text(tool.get("type")) or ", ".join(map(str, tool)))[:60]
-
-
-_OPAQUE = frozenset(
-    {
-        *("id", "call_id", "tool_call_id", "tool_use_id"),
-        *("signature", "thoughtSignature", "thought_signature", "encrypted_content"),
-    }
-)
+_OPAQUE = frozenset({
+    "id", "call_id", "tool_call_id", "tool_use_id", "signature", "thoughtSignature", "thought_signature",
+    "encrypted_content",
+})  # fmt: skip
 _LISTS = ("content", "parts", "tool_calls", "reasoning_details", "output")
 _OBJECTS = (
-    *("content", "output", "source", "image_url", "file"),
-    *("functionCall", "functionResponse", "function_call", "function_response"),
-)
+    "content", "output", "source", "image_url", "file", "functionCall", "functionResponse", "function_call",
+    "function_response",
+)  # fmt: skip
 
 
 def _blocks(entry: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -595,7 +498,8 @@ def _pictures(entry: dict[str, Any]) -> tuple[int, int]:
 
 def error_body(form: VendorForm, status: int, words: str) -> bytes:
     """Return an error in the vendor's form."""
-    return json.dumps(form.error(status, words), ensure_ascii=False).encode("utf-8", "replace")
+    body = form.errors[str(int(status))]
+    return json_bytes({**body, "error": {**body["error"], "message": words}})
 
 
 def placeholders(headers: Mapping[str, str]) -> Iterator[str]:

@@ -17,36 +17,20 @@ import hmac
 import json
 import posixpath
 import re
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from acp.schema import (
-    AgentMessageChunk,
-    AgentPlanUpdate,
-    AgentThoughtChunk,
-    FileEditToolCallContent,
-    TextContentBlock,
-    ToolCallProgress,
-    ToolCallStart,
-)
+from acp import schema
+from starlette.responses import Response
 
+from orchestrator.core import events
 from orchestrator.core.changes import FileChange, FileVersion
 from orchestrator.core.errors import BadReplyError, ToolError
-from orchestrator.core.events import (
-    CallStatus,
-    Defence,
-    Guarded,
-    PlanAccepted,
-    ReasoningDelta,
-    SubagentEvent,
-    TextDelta,
-    TodosChanged,
-    ToolCallEnded,
-    ToolCallStarted,
-    Warned,
-)
+from orchestrator.core.events import CallStatus, Defence
 from orchestrator.core.http_server import ServerLimits, serving
+from orchestrator.core.json_rpc import read_message
 from orchestrator.core.messages import Image, ToolCall
 from orchestrator.core.prompts import one_line, render
 from orchestrator.core.todos import MOST_CHARACTERS, TodoList, TodoPriority, TodoStatus
@@ -67,10 +51,9 @@ from orchestrator.plugins.agents.relay import Relay, RelayLimits
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Container, Mapping
     from contextlib import AbstractAsyncContextManager
 
-    from acp.schema import ToolCallUpdate
     from starlette.types import Receive, Scope, Send
 
     from orchestrator.core.clock import Clock
@@ -88,58 +71,62 @@ if TYPE_CHECKING:
     from orchestrator.plugins.agents.known import AgentKind, Installed
     from orchestrator.plugins.agents.relay import Upstream
 
+    Protect = Callable[[FileChange], str | None]
+    """Returns why the change to a file waits for a person, or None."""
 
 _TITLE_CHARS, _OUTPUT_CHARS, _TEXT_CHARS = 200, 20_000, 20_000
 _MOST_CALLS = 5_000
 _READS = frozenset({"read", "search", "think", "fetch", "switch_mode"})
 _EDITS = frozenset({"edit", "delete", "move"})
+_STATUSES = {"completed": CallStatus.OK, "failed": CallStatus.FAILED}
 _ANY_FILE = FileVersion("100644", b"", 0)
 _WORD = re.compile(r"[A-Za-z]+(?:_[A-Za-z]+)*")
 _MOST_WORDS = 6
 
 
+@dataclass
 class Told:
-    """What one agent tells in one session, and the answers to its requests.
-
-    Args:
-        agent: its name in events.
-        emit: receives the events.
-        policy: answers its requests for permission.
-        ours: the names of the host's tools, whose calls the host itself tells of.
+    """What one agent tells in one session, and the answers to its requests, as the gate answers a model's calls.
 
     Attributes:
+        agent: its name in events.
+        emit: receives the events.
+        ours: the names of the host's tools, whose calls the host itself tells of.
+        root: the clone's tree. Nothing else may be edited.
+        gate: decides about commands.
+        runs_commands: whether the agent may run commands at all.
+        budget: counts what was refused.
         last_text: what it said since its last call, which is its last word at the end of a turn.
     """
 
-    def __init__(
-        self, agent: str, emit: Emit, policy: PermissionPolicy, ours: Sequence[str], clock: Clock
-    ) -> None:
-        self._agent, self._emit, self._policy, self._ours, self._clock = (
-            agent,
-            emit,
-            policy,
-            frozenset(ours),
-            clock,
-        )
-        self._calls: dict[str, str] = {}
-        self._ended: set[str] = set()
-        self._is_full = False
-        self.last_text = ""
+    agent: str
+    emit: Emit
+    ours: Container[str]
+    root: str
+    gate: Gate
+    protect: Protect
+    runs_commands: bool
+    budget: Budget
+    clock: Clock
+    last_text: str = ""
+    _calls: dict[str, str] = field(default_factory=dict)
+    _ended: set[str] = field(default_factory=set)
+    _is_full: bool = False
 
     def told(self, update: Any) -> None:
         """See `Listener`."""
         match update:
-            case AgentMessageChunk(content=TextContentBlock(text=text)):
+            case schema.AgentMessageChunk(content=schema.TextContentBlock(text=text)):
                 self.last_text = (self.last_text + text)[:_TEXT_CHARS]
-                self._tell(TextDelta(text[:_TEXT_CHARS]))
-            case AgentThoughtChunk(content=TextContentBlock(text=text)):
-                self._tell(ReasoningDelta(text[:_TEXT_CHARS]))
-            case ToolCallStart():
-                self._begin(update.tool_call_id, update.title, update)
-                self._progress(update)
-            case ToolCallProgress():
-                self._progress(update)
-            case AgentPlanUpdate():
+                self._tell(events.TextDelta(text[:_TEXT_CHARS]))
+            case schema.AgentThoughtChunk(content=schema.TextContentBlock(text=text)):
+                self._tell(events.ReasoningDelta(text[:_TEXT_CHARS]))
+            case schema.ToolCallStart() | schema.ToolCallProgress():
+                if isinstance(update, schema.ToolCallStart):
+                    self._begin(update)
+                if update.status in _STATUSES:
+                    self._end(update.tool_call_id, _STATUSES[update.status], _output(update))
+            case schema.AgentPlanUpdate():
                 self._plan(update)
             case _:
                 pass
@@ -151,144 +138,104 @@ class Told:
             self._end(number, CallStatus.INTERRUPTED, "the turn ended before this call")
         return text
 
-    def may(self, call: ToolCallUpdate) -> bool:
+    def may(self, call: schema.ToolCallUpdate) -> bool:
         """See `Listener`."""
         if call.kind in {None, "other"} and self._is_ours(call.title or ""):
             return True
-        self._begin(call.tool_call_id, call.title or "", call)
-        refusal = self._policy.refusal(call)
+        self._begin(call)
+        refusal = self._refusal(call)
         if refusal is not None:
-            self._policy.budget.count_denial()
-            self._emit(Guarded(refusal.defence, f"{self._agent} asked, and was refused: {refusal}"))
+            self.budget.count_denial()
+            self.emit(events.Guarded(refusal.defence, f"{self.agent} asked, and was refused: {refusal}"))
             self._end(call.tool_call_id, CallStatus.REFUSED, str(refusal))
         return refusal is None
+
+    def _refusal(self, call: schema.ToolCallUpdate) -> Refusal | None:
+        """Return why the agent may not do this; None if it may."""
+        if call.kind in _READS:
+            return None
+        if call.kind in _EDITS:
+            paths = _paths(call)
+            refusals = filter(None, map(self._refusal_of_edit, paths))
+            return next(refusals, None) if paths else Refusal("the edit names no file", Defence.PATHS)
+        command = _command(call.raw_input) or call.title or ""
+        if not self.runs_commands:
+            return Refusal(f"no command runs here: {_line(command)}", Defence.LEVEL)
+        tool = run_shell_command()
+        found = self.gate(tool, ToolCall(call.tool_call_id, tool.name, {"command": command}))
+        return found if found is None or isinstance(found, Refusal) else Refusal(found, Defence.COMMANDS)
+
+    def _refusal_of_edit(self, path: str) -> Refusal | None:
+        inside = posixpath.relpath(posixpath.normpath(posixpath.join(self.root, path)), self.root)
+        if inside.split("/")[0] in {"..", ".", ".git"}:
+            return Refusal(f"{_line(path)} is outside of the clone's files", Defence.PATHS)
+        reason = self.protect(FileChange(inside, None, _ANY_FILE))
+        words = f"{_line(inside)} waits for a person: {reason}"
+        return Refusal(words, Defence.PROTECTED_PATHS) if reason else None
 
     def _is_ours(self, title: str) -> bool:
         """Return whether a call is one of the host's tools, such as `mcp__pullwright__finish`, by its title."""
         words = _WORD.findall(title[:_TITLE_CHARS].replace("pullwright_", "pullwright "))
-        return len(words) <= _MOST_WORDS and "pullwright" in words and not self._ours.isdisjoint(words)
+        return len(words) <= _MOST_WORDS and "pullwright" in words and any(one in self.ours for one in words)
 
     def _tell(self, event: Event) -> None:
-        self._emit(SubagentEvent(self._agent, event))
+        self.emit(events.SubagentEvent(self.agent, event))
 
     def _flush(self) -> str:
         text, self.last_text = self.last_text.strip(), ""
         if text:
-            self._tell(PlanAccepted(text, 0))
+            self._tell(events.PlanAccepted(text, 0))
         return text
 
-    def _begin(self, number: str, title: str, call: Any) -> None:
-        number = self._named(number)
+    def _begin(self, call: Any) -> None:
+        number, title = self._named(call.tool_call_id), call.title or ""
         if number in self._calls or self._is_ours(title):
             return
         if len(self._calls) >= _MOST_CALLS:
+            words = f"{self.agent} told of more than {_MOST_CALLS:,} calls; the others are not recorded"
             if not self._is_full:
-                self._is_full = True
-                self._emit(
-                    Warned(
-                        f"{self._agent} told of more than {_MOST_CALLS:,} calls; the others are not recorded"
-                    )
-                )
+                self.emit(events.Warned(words))
+            self._is_full = True
             return
         self._flush()
         name = self._calls[number] = self._named(title or call.kind or "call")
-        self._tell(ToolCallStarted(number, name, _arguments(call)))
+        self._tell(events.ToolCallStarted(number, name, _arguments(call)))
 
     def _named(self, title: str) -> str:
         """Return a title as it can be shown: one line, in which a terminal finds nothing to carry out."""
         return one_line(title, limit=_TITLE_CHARS, keep="`")
 
-    def _progress(self, update: Any) -> None:
-        status = {"completed": CallStatus.OK, "failed": CallStatus.FAILED}.get(update.status or "")
-        if status is not None:
-            self._end(update.tool_call_id, status, _output(update))
-
     def _end(self, number: str, status: CallStatus, output: str) -> None:
         number = self._named(number)
         if number in self._calls and number not in self._ended:
             self._ended.add(number)
-            self._tell(ToolCallEnded(number, self._calls[number], status, output))
+            self._tell(events.ToolCallEnded(number, self._calls[number], status, output))
 
-    def _plan(self, update: AgentPlanUpdate) -> None:
+    def _plan(self, update: schema.AgentPlanUpdate) -> None:
         """Show the agent's plan as the todo list."""
-        todos, now = TodoList(), self._clock.now()
-        try:
+        todos, now = TodoList(), self.clock.now()
+        with suppress(ToolError, ValueError):  # the rest of a plan that is too long, or has an empty line
             for entry in update.entries:
                 item = todos.add(entry.content[:MOST_CHARACTERS], TodoPriority(entry.priority), now)
                 todos.update(item.id, now, status=TodoStatus(entry.status))
-        except (ToolError, ValueError):
-            pass  # the rest of a plan that is too long, or has an empty line
-        self._emit(TodosChanged(todos.items, todos.added))
+        self.emit(events.TodosChanged(todos.items, todos.added))
 
 
-class PermissionPolicy:
-    """Answers an agent's requests as the gate answers a model's calls.
-
-    Args:
-        root: the clone's tree. Nothing else may be edited.
-        gate: decides about commands.
-        protect: returns why the change to a file waits for a person, or None.
-        runs_commands: whether the agent may run commands at all.
-        budget: counts what was refused.
-    """
-
-    def __init__(
-        self,
-        root: str,
-        gate: Gate,
-        protect: Callable[[FileChange], str | None],
-        budget: Budget,
-        *,
-        runs_commands: bool,
-    ) -> None:
-        self._root, self._gate, self._protect, self._runs_commands = root, gate, protect, runs_commands
-        self.budget = budget
-
-    def refusal(self, call: ToolCallUpdate) -> Refusal | None:
-        """Return why the agent may not do this; None if it may."""
-        kind = call.kind or "other"
-        if kind in _READS:
-            return None
-        if kind in _EDITS:
-            return self._of_edit(call)
-        command = _command(call.raw_input) or call.title or ""
-        if not self._runs_commands:
-            return Refusal(f"no command runs here: {one_line(command, limit=_TITLE_CHARS)}", Defence.LEVEL)
-        tool = run_shell_command()
-        found = self._gate(tool, ToolCall(call.tool_call_id, tool.name, {"command": command}))
-        return found if found is None or isinstance(found, Refusal) else Refusal(found, Defence.COMMANDS)
-
-    def _of_edit(self, call: ToolCallUpdate) -> Refusal | None:
-        paths = _paths(call)
-        if not paths:
-            return Refusal("the edit names no file", Defence.PATHS)
-        for path in paths:
-            inside = posixpath.relpath(posixpath.normpath(posixpath.join(self._root, path)), self._root)
-            if inside.split("/")[0] in {"..", ".", ".git"}:
-                return Refusal(
-                    f"{one_line(path, limit=_TITLE_CHARS)} is outside of the clone's files", Defence.PATHS
-                )
-            if reason := self._protect(FileChange(inside, None, _ANY_FILE)):
-                return Refusal(
-                    f"{one_line(inside, limit=_TITLE_CHARS)} waits for a person: {reason}",
-                    Defence.PROTECTED_PATHS,
-                )
-        return None
+def _line(text: str) -> str:
+    return one_line(text, limit=_TITLE_CHARS)
 
 
 def _command(given: Any) -> str:
-    """Return the command in the input of a call, as programs write it."""
+    """Return the command in the input of a call, as programs write it: the last word of `bash -lc COMMAND` counts."""
     value = given.get("command", given.get("cmd")) if isinstance(given, dict) else None
-    if isinstance(value, list):
-        # The last word of `bash -lc COMMAND` is what counts.
-        return str(value[-1]) if value else ""
+    value = str(value[-1]) if isinstance(value, list) and value else value
     return value if isinstance(value, str) else ""
 
 
 def _paths(call: Any) -> list[str]:
     """Return the files that an edit names: its places, and its differences."""
     found = [one.path for one in call.locations or ()]
-    found += [one.path for one in call.content or () if isinstance(one, FileEditToolCallContent)]
+    found += [one.path for one in call.content or () if isinstance(one, schema.FileEditToolCallContent)]
     return list(dict.fromkeys(found))
 
 
@@ -296,7 +243,7 @@ def _arguments(call: Any) -> dict[str, Any]:
     """Return what a call is about, in a bounded form: its kind, its places, and its input as text."""
     told: dict[str, Any] = {"kind": str(call.kind or "other")}
     if places := _paths(call):
-        told["paths"] = [one_line(path, limit=_TITLE_CHARS) for path in places[:20]]
+        told["paths"] = [_line(path) for path in places[:20]]
     if call.raw_input:
         told["input"] = json.dumps(call.raw_input, default=str)[:_OUTPUT_CHARS]
     return told
@@ -306,9 +253,11 @@ def _output(update: Any) -> str:
     """Return the text of a call's result, and its differences, in a bounded form."""
     parts = []
     for one in update.content or ():
-        if isinstance(one, FileEditToolCallContent):
+        if isinstance(one, schema.FileEditToolCallContent):
             parts.append(f"{one.path}\n- {one.old_text or ''}\n+ {one.new_text}")
-        elif (inner := getattr(one, "content", None)) is not None and isinstance(inner, TextContentBlock):
+        elif (inner := getattr(one, "content", None)) is not None and isinstance(
+            inner, schema.TextContentBlock
+        ):
             parts.append(inner.text)
     if not parts and update.raw_output:
         parts.append(json.dumps(update.raw_output, default=str))
@@ -347,15 +296,14 @@ class HostTools:
 
     Attributes:
         ending: the end of the session that a call caused; None before that.
-        ended: set at that moment.
+        ended: set at that moment, or when a call failed by `error`.
     """
 
     def __init__(self, runner: ToolRunner, token: str, instructions: str) -> None:
         self._runner, self._token, self._instructions = runner, token, instructions
         self._alone, self._together = asyncio.Lock(), asyncio.Semaphore(_MOST_AT_ONCE)
-        self._calls: dict[asyncio.Task[CallEnd], str] = {}
-        self._closing = asyncio.Event()
-        self._count = 0
+        self._calls: dict[asyncio.Task[CallEnd], str | int] = {}
+        self._closing, self._numbers = asyncio.Event(), count(1)
         self.ending: Ends | None = None
         self.ended = asyncio.Event()
         self.error: BaseException | None = None
@@ -366,46 +314,49 @@ class HostTools:
         return bool(self._calls)
 
     async def serve(self, listener: socket.socket) -> None:
-        """Accept connections at a listening socket until `close`. The socket is closed then."""
+        """See `Serves`."""
         async with serving(self, listener, limits=LIMITS):
             await self._closing.wait()
 
     async def close(self) -> None:
-        """Stop serving. Calls that run are cancelled, and have ended then, and so has what they started."""
+        """See `Serves`. What the calls started has ended then, too."""
         self._closing.set()
-        calls = list(self._calls)
-        for call in calls:
+        for call in self._calls:
             call.cancel()
-        await asyncio.gather(*calls, return_exceptions=True)
+        await asyncio.gather(*self._calls, return_exceptions=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        headers = dict(scope["headers"])
-        given = headers.get(b"authorization", b"")
+        given = dict(scope["headers"]).get(b"authorization", b"")
         if not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
-            return await _respond(send, 401)
-        if scope["method"] != "POST":
-            return await _respond(send, 405 if scope["method"] == "GET" else 200)
-        body = (await receive()).get("body", b"")
-        try:
-            message = json.loads(body)
-        except (ValueError, RecursionError):
-            message = None
-        if not isinstance(message, dict):
-            return await _respond(send, 400)
-        return await self._take(message, send)
+            response = Response(status_code=401)
+        elif scope["method"] != "POST":
+            response = Response(status_code=405 if scope["method"] == "GET" else 200)
+        elif (message := read_message((await receive()).get("body", b""))) is None:
+            response = Response(status_code=400)
+        elif (answer := self._answer(message)) is None:
+            response = Response(status_code=202)
+        elif isinstance(answer, ToolCall):
+            return await self._call(message["id"], answer, send)
+        else:
+            content = json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer})
+            response = Response(content, media_type="application/json")
+        return await response(scope, receive, send)
 
-    async def _take(self, message: dict[str, Any], send: Send) -> None:
-        name, number = message.get("method"), message.get("id")
-        params = message.get("params")
-        params = params if isinstance(params, dict) else {}
-        if number is None or name is None:
+    def _answer(self, message: dict[str, Any]) -> ToolCall | dict[str, Any] | None:
+        """Return the answer to a message, or the call that it asks for; None if it wants no answer."""
+        name, given = message.get("method"), message.get("params")
+        params = given if isinstance(given, dict) else {}
+        if message.get("id") is None or name is None:
             if name == "notifications/cancelled":
                 self._cancel(params.get("requestId"))
-            return await _respond(send, 202)
-        if name == "tools/call":
-            return await self._call(number, params, send)
+            return None
         match name:
+            case "tools/call":
+                tool, arguments = params.get("name"), params.get("arguments")
+                if not isinstance(tool, str) or not isinstance(arguments, dict | None):
+                    return {"error": {"code": _INVALID, "message": "no call"}}
+                return ToolCall(f"host-{next(self._numbers)}", tool, arguments or {})
             case "initialize":
                 wanted = params.get("protocolVersion")
                 result: dict[str, Any] = {
@@ -417,42 +368,21 @@ class HostTools:
             case "ping":
                 result = {}
             case "tools/list":
-                result = {"tools": self._listed()}
+                told = filter(None, map(self._runner.tools.get, self._runner.told))
+                names = ("name", "description", "inputSchema")
+                shown = [(one.name, one.definition.description, one.definition.parameters) for one in told]
+                result = {"tools": [dict(zip(names, one, strict=True)) for one in shown]}
             case _:
-                return await _answer(
-                    send, {"id": number, "error": {"code": _NOT_FOUND, "message": "no such method"}}
-                )
-        return await _answer(send, {"id": number, "result": result})
+                return {"error": {"code": _NOT_FOUND, "message": "no such method"}}
+        return {"result": result}
 
-    def _listed(self) -> list[dict[str, Any]]:
-        tools = [self._runner.tools.get(name) for name in self._runner.told]
-        return [
-            {
-                "name": tool.name,
-                "description": tool.definition.description,
-                "inputSchema": tool.definition.parameters,
-            }
-            for tool in tools
-            if tool is not None
-        ]
-
-    async def _call(self, number: Any, params: dict[str, Any], send: Send) -> None:
+    async def _call(self, number: str | int, call: ToolCall, send: Send) -> None:
         """Run a call, with a sign of life from time to time."""
-        name, arguments = params.get("name"), params.get("arguments")
-        if not isinstance(name, str) or not isinstance(arguments, dict | None):
-            return await _answer(send, {"id": number, "error": {"code": _INVALID, "message": "no call"}})
-        self._count += 1
-        call = ToolCall(f"host-{self._count}", name, arguments or {})
-        await send(
-            {
-                "type": "http.response.start",
-                "status": 200,
-                "headers": [(b"content-type", b"text/event-stream")],
-            }
-        )
+        headers = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
         await _piece(send, b": working\n\n")
         task = asyncio.ensure_future(self._run(call))
-        self._calls[task] = json.dumps(number)
+        self._calls[task] = number
         task.add_done_callback(self._calls.pop)
         try:
             while not (await asyncio.wait([task], timeout=_PING_SECONDS))[0]:
@@ -465,7 +395,6 @@ class HostTools:
             await _piece(send, f"event: message\ndata: {data}\n\n".encode(), more=False)
         finally:
             task.cancel()
-        return None
 
     async def _run(self, call: ToolCall) -> CallEnd:
         """Run a call: one that reads beside others, every other one alone."""
@@ -496,7 +425,7 @@ class HostTools:
     def _cancel(self, number: Any) -> None:
         """Cancel a running call. One program says so of calls that have ended, too."""
         for task, name in self._calls.items():
-            if name == json.dumps(number):
+            if name == number:
                 task.cancel()
 
 
@@ -510,18 +439,6 @@ def _cut(text: str) -> str:
         return text
     half = MOST_ANSWER_CHARS // 2 - 50
     return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
-
-
-async def _respond(send: Send, status: int) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
-    await send({"type": "http.response.body", "body": b""})
-
-
-async def _answer(send: Send, message: dict[str, Any]) -> None:
-    body = json.dumps({"jsonrpc": "2.0", **message}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 async def _piece(send: Send, data: bytes, *, more: bool = True) -> None:
@@ -559,7 +476,6 @@ class AgentProgram:
     Attributes:
         kind, installed: what it is, and where.
         level: `safe` or `dangerous`.
-        model: the name of its model at the server.
         upstream: the server that its relay asks.
         output_tokens: the longest reply that it may ask for.
         window: tokens that its model can read.
@@ -571,7 +487,6 @@ class AgentProgram:
     kind: AgentKind
     installed: Installed
     level: str
-    model: str
     upstream: Upstream
     output_tokens: int
     window: int
@@ -606,17 +521,24 @@ class AgentProgram:
         In `safe` commands that a person allows are run by the host, and so are tools for reading if it has none.
         """
         own: tuple[Tool, ...] = ()
-        if not self.runs_commands:
-            reading = () if self.kind.reads else (read_file(), list_dir(), grep(), glob())
-            own = reading if self.kind.is_bare else (*reading, run_shell_command())
-        running = () if tests is None else (run_tests(tests),)
-        tools = (*own, *foreign, *running, create_pull_request(propose), ask_question(), finish(may_finish))
-        tools = own if self.kind.is_bare else tools
-        words = self._words
+        if not (self.runs_commands or self.kind.reads):
+            own = read_file(), list_dir(), grep(), glob()
+        if not self.kind.is_bare:
+            shell = () if self.runs_commands else (run_shell_command(),)
+            running = () if tests is None else (run_tests(tests),)
+            own = (
+                *own,
+                *shell,
+                *foreign,
+                *running,
+                create_pull_request(propose),
+                ask_question(),
+                finish(may_finish),
+            )
         return Profile(
             f"agent-{self.name}",
-            ToolRegistry(tools),
-            lambda shown: words(frozenset(one.name for one in shown)),
+            ToolRegistry(own),
+            lambda shown: self._words(frozenset(one.name for one in shown)),
             has_role=True,
         )
 
@@ -625,17 +547,9 @@ class AgentProgram:
         return render("plugins/agents/instructions", tools=tools, commands=commands)
 
     async def work(
-        self,
-        protect: Callable[[FileChange], str | None],
-        message: Message,
-        inputs: Inputs,
-        runner: ToolRunner,
+        self, protect: Protect, message: Message, inputs: Inputs, runner: ToolRunner
     ) -> SessionEnd:
-        """Work on an input: see `Worker`.
-
-        Args:
-            protect: returns why the change to a file waits for a person, or None.
-        """
+        """Work on an input: see `Worker`."""
         del message  # the conversation has it together with what is remembered
         deadline = asyncio.timeout(inputs.budget.seconds_left)
         try:
@@ -660,16 +574,14 @@ class AgentProgram:
         return "\n\n".join(parts)
 
     @asynccontextmanager
-    async def _running(
-        self, protect: Callable[[FileChange], str | None], inputs: Inputs, runner: ToolRunner
-    ) -> AsyncGenerator[_Turns]:
+    async def _running(self, protect: Protect, inputs: Inputs, runner: ToolRunner) -> AsyncGenerator[_Turns]:
         """Start the program in its box, and open a session in it. Everything ends with the block."""
-        folder = runner.environment.working_directory()
+        folder, emit, budget = runner.environment.working_directory(), inputs.emit, inputs.budget
         token, placeholder = self.new_token(), self.new_token()
         relay = self.parts.relay(
             self.upstream,
-            budget=inputs.budget,
-            emit=inputs.emit,
+            budget=budget,
+            emit=emit,
             redactor=self.redactor,
             placeholder=placeholder,
             clock=self.clock,
@@ -677,40 +589,34 @@ class AgentProgram:
             limits=RelayLimits(output_tokens=self.output_tokens),
         )
         tools = HostTools(runner, token, self._words(frozenset(runner.told)))
-        policy = PermissionPolicy(
-            folder, runner.gate, protect, inputs.budget, runs_commands=self.runs_commands
+        commands = self.runs_commands
+        told = self.parts.told(
+            self.name, emit, runner.told, folder, runner.gate, protect, commands, budget, self.clock
         )
-        told = self.parts.told(self.name, inputs.emit, policy, runner.told, self.clock)
         address = f"http://127.0.0.1:{TOOLS_PORT}/mcp"
-        filled = fill_in(
-            self.kind,
-            self.installed,
-            self.level,
-            {
-                "relay": f"http://127.0.0.1:{MODEL_PORT}",
-                "tools": address,
-                "token": token,
-                "placeholder": placeholder,
-                "model": self.model,
-                "home": HOME,
-                "output_tokens": str(self.output_tokens),
-                "window": str(self.window),
-            },
-            runner.told,
-        )
+        values = {
+            "relay": f"http://127.0.0.1:{MODEL_PORT}",
+            "tools": address,
+            "token": token,
+            "placeholder": placeholder,
+            "model": self.upstream.model,
+            "home": HOME,
+            "output_tokens": str(self.output_tokens),
+            "window": str(self.window),
+        }
+        filled = fill_in(self.kind, self.level, values, runner.told)
         start = Start(
-            filled.argv,
+            self.installed.argv,
             folder,
             getattr(runner.environment, "repositories", (".git",)),
             self.installed.readable,
             filled.environment,
             filled.files,
-            is_bare=not self.runs_commands,
+            is_bare=not commands,
         )
         # What it changes is found in the files, as after commands.
         runner.ledger.shell_used = True
-        report = ProgramReport()
-        doors = {MODEL_PORT: _Door(relay), TOOLS_PORT: _Door(tools)}
+        report, doors = ProgramReport(), {MODEL_PORT: relay, TOOLS_PORT: tools}
         async with self.parts.box(start, self.sandbox, self.inherited, doors, report) as running:
             connection = self.parts.connection(self.kind.title, running, report, told)
             try:
@@ -722,25 +628,6 @@ class AgentProgram:
             finally:
                 told.end_turn()
                 await connection.close()
-
-
-class _Door:
-    """Serves one door of a box, by the relay or by the tools, until it is closed."""
-
-    def __init__(self, served: Relay | HostTools) -> None:
-        self._served = served
-        self._task: asyncio.Task[None] | None = None
-
-    async def serve(self, listener: socket.socket) -> None:
-        """See `Doors`."""
-        listener.setblocking(False)
-        self._task = asyncio.create_task(self._served.serve(listener))
-
-    async def close(self) -> None:
-        """See `Doors`."""
-        await self._served.close()
-        if self._task is not None:
-            await asyncio.gather(self._task, return_exceptions=True)
 
 
 @dataclass(slots=True)

@@ -136,10 +136,9 @@ class HostileAgent:
             "TOOLS": "{{tools}}",
             "TOKEN": "{{token}}",
         }
-        common: Mapping[str, Mapping[str, str]] = {"environment": environment, "files": {}, "meta": {}}
-        forms: Mapping[str, Mapping[str, str]] = {"safe": {}, "dangerous": {}}
+        form = {"environment": environment, "files": {}, "meta": {}}
         kind = AgentKind(
-            _NAME, "the agent", "", "", argv, (Provider.OPENAI_CHAT,), True, "session", common, forms
+            _NAME, (Provider.OPENAI_CHAT,), True, "session", {"safe": form, "dangerous": form}, "the agent"
         )
         key = self.scene.secrets.variables["OPENAI_API_KEY"]
         address = f"http://127.0.0.1:{self._port}/v1"
@@ -149,7 +148,6 @@ class HostileAgent:
                 kind,
                 Installed(argv, _needs()),
                 "safe",
-                _MODEL,
                 Upstream.of(named, price=lambda _usage: 0.0),
                 _OUTPUT_TOKENS,
                 _WINDOW,

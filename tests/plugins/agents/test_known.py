@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.plugins.agents.known import Installed, agent_named, fill_in, find_installed, known_agents
+from orchestrator.plugins.agents.known import agent_named, fill_in, find_installed, known_agents
 
 if TYPE_CHECKING:
     from tests.scenarios.stage import Stage
@@ -32,9 +32,7 @@ SHELLS = {"claude": "Bash", "codex": "shell_tool", "gemini": "run_shell_command"
 @pytest.mark.parametrize("name", sorted(known_agents()))
 def test_an_agent_is_pointed_to_the_relay_and_has_no_shell_in_safe(name: str) -> None:
     kind = known_agents()[name]
-    safe, dangerous = (
-        fill_in(kind, Installed(("agent",), ()), level, VALUES, ["finish"]) for level in ("safe", "dangerous")
-    )
+    safe, dangerous = (fill_in(kind, level, VALUES, ["finish"]) for level in ("safe", "dangerous"))
     for filled in (safe, dangerous):
         told = json.dumps([dict(filled.environment), dict(filled.meta)])
         told += "".join(content.decode() for content in filled.files.values())
@@ -68,7 +66,7 @@ WAITS = {
 @pytest.mark.parametrize("name", WAITS)
 def test_an_agent_waits_for_a_slow_model_as_long_as_the_relay_does(name: str) -> None:
     """Without it, opencode gave up after five minutes, in which a model on two cores had not read its first request."""
-    filled = fill_in(known_agents()[name], Installed(("agent",), ()), "safe", VALUES, [])
+    filled = fill_in(known_agents()[name], "safe", VALUES, [])
     told = json.dumps(dict(filled.environment)) + "".join(
         content.decode() for content in filled.files.values()
     )
@@ -78,7 +76,7 @@ def test_an_agent_waits_for_a_slow_model_as_long_as_the_relay_does(name: str) ->
 def test_a_value_that_could_leave_its_place_is_refused() -> None:
     kind = known_agents()["codex"]
     with pytest.raises(ConfigurationError, match="unusual characters"):
-        fill_in(kind, Installed(("agent",), ()), "safe", {**VALUES, "model": 'x"\nshell_tool = true'}, [])
+        fill_in(kind, "safe", {**VALUES, "model": 'x"\nshell_tool = true'}, [])
 
 
 def test_an_agent_that_is_not_there_is_named_with_its_command(tmp_path: Path) -> None:

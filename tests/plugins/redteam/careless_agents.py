@@ -60,7 +60,9 @@ async def _unboxed(
             listener = socket.create_server(("127.0.0.1", 0))
             opened = f":{listener.getsockname()[1]}"
             environment = {name: re.sub(rf":{port}\b", opened, value) for name, value in environment.items()}
-            await door.serve(listener)
+            listener.setblocking(False)
+            serving = asyncio.ensure_future(door.serve(listener))
+            stack.push_async_callback(asyncio.wait, [serving])
             stack.push_async_callback(door.close)
         command = Command("", start.folder, {**inherited, **environment}, 1)
         running = RunningProgram(ProgramLaunch(start.argv, command), report, _LINE_BYTES, _MANY)
