@@ -21,13 +21,10 @@ from orchestrator.engine.models.catalog import DEFAULT_CONTEXT_TOKENS, UNCONNECT
 from orchestrator.plugins.agents.known import agent_named, find_installed
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from orchestrator.app.config.settings import Loaded, Settings
     from orchestrator.app.doctor.findings import Group, ProbeFinding
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.model import ChosenModel
-    from orchestrator.bot.journal.folders import Home
     from orchestrator.engine.models.connect import AddressedModel
     from orchestrator.plugins.agents.known import AgentKind, Installed
     from orchestrator.plugins.agents.work import AgentProgram
@@ -40,13 +37,6 @@ _NOT_FOR_AGENTS = (
 _PROBE_SECONDS = 60.0
 _USUAL_OUTPUT_TOKENS = 16_000
 """The longest reply that an agent may ask for, if no other limit is set: one asks for 64,000, and each must fit."""
-
-
-def agents_folders(home: Home) -> tuple[Path, Path]:
-    """Return the folders with agents for Pullwright alone: one in its state, and one that npm installs into."""
-    import platformdirs
-
-    return home.root / "agents", platformdirs.user_data_path("pullwright", appauthor=False) / "agents"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +61,12 @@ def choose_agent(context: BuildContext, chosen: ChosenModel) -> ChosenAgent | No
     Raises:
         ConfigurationError: it is not installed, or cannot work with these settings, this model or on this machine.
     """
-    settings = context.settings
-    looked = _look_for(context)
-    if looked is None:
+    settings, name = context.settings, _agent_of(context.settings)
+    if name is None:
         return None
-    kind, found, named = looked
-    if kind.version and found.version != kind.version:
-        context.emit(Warned(_other_version(kind, found)))
+    kind, found, named, other_version = _look_for(context, name)
+    if other_version:
+        context.emit(Warned(other_version))
     from orchestrator.engine.models.transport import HttpOptions
     from orchestrator.plugins.agents.box import sandbox_for_agents
     from orchestrator.plugins.agents.relay import Upstream
@@ -107,18 +96,18 @@ def agent_probes(context: BuildContext) -> list[Group]:
     from orchestrator.app.doctor.findings import Group, Probe, ok, warned
     from orchestrator.plugins.agents.box import sandbox_for_agents
 
+    name = _agent_of(context.settings)
+    if name is None:
+        return []
+
     def look() -> ProbeFinding:
-        looked = _look_for(context)
-        if looked is None:
-            raise AssertionError("the settings name an agent")
-        kind, found, named = looked
+        kind, found, named, other_version = _look_for(context, name)
         sandbox_for_agents(context.environ, found.readable)
-        if kind.version and found.version != kind.version:
-            return warned(_other_version(kind, found), f"npm install {kind.install}")
+        if other_version:
+            return warned(other_version, f"npm install {kind.install}")
         return ok(f"{kind.title} {found.version}".strip() + f" works with {named.ref}, in its box")
 
-    name: str | None = getattr(context.settings, "agent", None)
-    return [Group("Agent", (Probe(name, look, "see above", _PROBE_SECONDS),))] if name else []
+    return [Group("Agent", (Probe(name, look, "see above", _PROBE_SECONDS),))]
 
 
 def check_agents_installed() -> None:
@@ -129,20 +118,20 @@ def check_agents_installed() -> None:
         )
 
 
-def _other_version(kind: AgentKind, found: Installed) -> str:
-    return f"{kind.title} is there in version {found.version or 'unknown'}; {kind.version} is the one that was tried"
+def _agent_of(settings: Settings) -> str | None:
+    return getattr(settings, "agent", None)
 
 
-def _look_for(context: BuildContext) -> tuple[AgentKind, Installed, AddressedModel] | None:
-    """Find the agent that the settings name, and its model; None if they name none."""
-    settings = context.settings
-    named_agent: str | None = getattr(settings, "agent", None)
-    if named_agent is None:
-        return None
+def _look_for(context: BuildContext, name: str) -> tuple[AgentKind, Installed, AddressedModel, str]:
+    """Find an agent and its model. The text says that it is there in a version that was not tried."""
+    import platformdirs
+
     check_agents_installed()
-    kind = agent_named(named_agent)
+    kind, settings = agent_named(name), context.settings
     _refuse_what_does_not_apply(kind, context.loaded)
-    found = find_installed(kind, agents_folders(context.home), context.environ.get("PATH", ""))
+    # Those of Pullwright alone: one in its state, and one that npm installs into.
+    places = (context.home.root, platformdirs.user_data_path("pullwright", appauthor=False))
+    found = find_installed(kind, [one / "agents" for one in places], context.environ.get("PATH", ""))
     found = replace(found, readable=tuple(dict.fromkeys((*found.readable, *settings.sandbox_read))))
     if settings.sandbox != "auto":
         raise SandboxMissingError(
@@ -154,7 +143,9 @@ def _look_for(context: BuildContext) -> tuple[AgentKind, Installed, AddressedMod
             f"{kind.title} asks its model in the protocol {' or '.join(kind.protocols)}, and {named.ref} has another one: name a model with "
             "--model PROVIDER:NAME, or its server with --api-url"
         )
-    return kind, found, named
+    version = found.version or "unknown"
+    other_version = f"{kind.title} is there in version {version}; {kind.version} is the one that was tried"
+    return kind, found, named, other_version if kind.version not in {"", found.version} else ""
 
 
 def _refuse_what_does_not_apply(kind: AgentKind, loaded: Loaded) -> None:

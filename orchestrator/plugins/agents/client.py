@@ -12,18 +12,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
-from acp import PROTOCOL_VERSION, RequestError, connect_to_agent, text_block
-from acp.schema import (
-    AllowedOutcome,
-    ClientCapabilities,
-    DeniedOutcome,
-    FileSystemCapabilities,
-    HttpHeader,
-    HttpMcpServer,
-    Implementation,
-    RequestPermissionResponse,
-    SessionNotification,
-)
+from acp import PROTOCOL_VERSION, RequestError, connect_to_agent, schema, text_block
 from pydantic import ValidationError
 
 from orchestrator.core.errors import BadReplyError, ConfigurationError
@@ -35,7 +24,6 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from acp import Client
-    from acp.schema import PermissionOption, ToolCallUpdate
 
     from orchestrator.engine.environments.running_program import ProgramReport, RunningProgram
 
@@ -51,7 +39,7 @@ class Listener(Protocol):
     def told(self, update: Any) -> None:
         """Take one update, in the order of arrival: one of the classes that `SessionNotification.update` may have."""
 
-    def may(self, call: ToolCallUpdate) -> bool:
+    def may(self, call: schema.ToolCallUpdate) -> bool:
         """Return whether the program may do what it asks for."""
 
 
@@ -96,11 +84,11 @@ class AgentConnection:
             BadReplyError: the program failed, or does not answer in time.
             ConfigurationError: it cannot be used as it is.
         """
-        nothing = ClientCapabilities(fs=FileSystemCapabilities(read_text_file=False, write_text_file=False))
-        us = Implementation(name="pullwright", version="1")
-        hello = await self._answer(
-            self._connection.initialize(PROTOCOL_VERSION, nothing, us), self.start_seconds
+        nothing = schema.ClientCapabilities(
+            fs=schema.FileSystemCapabilities(read_text_file=False, write_text_file=False)
         )
+        us = schema.Implementation(name="pullwright", version="1")
+        hello = await self._started(self._connection.initialize(PROTOCOL_VERSION, nothing, us))
         if hello.protocol_version not in self.versions:
             raise ConfigurationError(
                 f"{self._name} speaks version {hello.protocol_version} of the Agent Client Protocol, and Pullwright version "
@@ -114,17 +102,14 @@ class AgentConnection:
                     f"{self._name} takes no tools over HTTP, so it cannot propose anything here"
                 )
             url, token = server
-            headers = [HttpHeader(name="Authorization", value=f"Bearer {token}")]
-            servers.append(HttpMcpServer(type="http", name="pullwright", url=url, headers=headers))
-        opened = await self._answer(
-            self._connection.new_session(cwd=folder, mcp_servers=servers, **meta), self.start_seconds
-        )
+            headers = [schema.HttpHeader(name="Authorization", value=f"Bearer {token}")]
+            servers.append(schema.HttpMcpServer(type="http", name="pullwright", url=url, headers=headers))
+        opening = self._connection.new_session(cwd=folder, mcp_servers=servers, **meta)
+        opened = await self._started(opening)
         self._lines.session = opened.session_id
         if mode:
-            await self._answer(
-                self._connection.set_session_mode(session_id=self._lines.session, mode_id=mode),
-                self.start_seconds,
-            )
+            setting = self._connection.set_session_mode(session_id=opened.session_id, mode_id=mode)
+            await self._started(setting)
 
     @property
     def received(self) -> int:
@@ -139,9 +124,8 @@ class AgentConnection:
         Raises:
             BadReplyError: the program failed, or ended.
         """
-        answer = await self._answer(
-            self._connection.prompt(session_id=self._lines.session, prompt=[text_block(text)]), None
-        )
+        asked = self._connection.prompt(session_id=self._lines.session, prompt=[text_block(text)])
+        answer = await self._answer(asked)
         return str(answer.stop_reason)
 
     async def cancel(self) -> None:
@@ -156,15 +140,19 @@ class AgentConnection:
         with suppress(Exception):
             await self._connection.close()
 
-    async def _answer(self, request: Coroutine[Any, Any, _T], seconds: float | None) -> _T:
+    async def _started(self, request: Coroutine[Any, Any, _T]) -> _T:
+        """Wait for an answer before the first prompt."""
+        try:
+            async with asyncio.timeout(self.start_seconds):
+                return await self._answer(request)
+        except TimeoutError as error:
+            words = f"{self._name} did not answer within {self.start_seconds:.0f} s{self._last_words()}"
+            raise BadReplyError(words) from error
+
+    async def _answer(self, request: Coroutine[Any, Any, _T]) -> _T:
         """Wait for an answer, at most as long as the program lives."""
         try:
-            async with asyncio.timeout(seconds):
-                return await request
-        except TimeoutError as error:
-            raise BadReplyError(
-                f"{self._name} did not answer within {seconds:.0f} s{self._last_words()}"
-            ) from error
+            return await request
         except RequestError as error:
             raise BadReplyError(
                 f"{self._name} failed: {one_line(_words_of(error), limit=_MESSAGE_CHARS)}"
@@ -195,15 +183,21 @@ class _Client:
         self._listener, self._lines = listener, lines
 
     async def request_permission(
-        self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption], **_: Any
-    ) -> RequestPermissionResponse:
+        self,
+        session_id: str,
+        tool_call: schema.ToolCallUpdate,
+        options: list[schema.PermissionOption],
+        **_: Any,
+    ) -> schema.RequestPermissionResponse:
         """Answer by the policy: allow once, or refuse once. Options are chosen by their kind."""
         is_ours = session_id == self._lines.session
         wanted = "allow_once" if is_ours and self._listener.may(tool_call) else "reject_once"
         chosen = next((one.option_id for one in options if one.kind == wanted), None)
         if chosen is None:
-            return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
-        return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=chosen))
+            return schema.RequestPermissionResponse(outcome=schema.DeniedOutcome(outcome="cancelled"))
+        return schema.RequestPermissionResponse(
+            outcome=schema.AllowedOutcome(outcome="selected", option_id=chosen)
+        )
 
     async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
         """Do nothing: updates are taken in order, before the library sees them."""
@@ -257,7 +251,7 @@ class _BoundedLines:
                 return message
             if message is not None and message["method"] == "session/update":
                 with suppress(ValidationError):  # of a newer version: what matters are the files
-                    told = SessionNotification.model_validate(message.get("params"))
+                    told = schema.SessionNotification.model_validate(message.get("params"))
                     if told.session_id == self.session:
                         self._listener.told(told.update)
         return None

@@ -11,22 +11,14 @@ import asyncio
 import hmac
 import json
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from orchestrator.core import events
 from orchestrator.core.errors import ConfigurationError, ContextLengthError, InvalidRequestError, ModelError
-from orchestrator.core.events import (
-    Defence,
-    Guarded,
-    LimitReached,
-    ReplyReceived,
-    SubagentEvent,
-    TextStarted,
-    TurnStarted,
-    Warned,
-)
+from orchestrator.core.events import Defence, LimitReached, Warned
 from orchestrator.core.http_server import ResponseBrokenError, ServerLimits, serving
 from orchestrator.core.redaction import REPLACEMENT, secret_forms
 from orchestrator.engine.models.base import Request, Response
@@ -67,11 +59,11 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Emit, Event
     from orchestrator.engine.models.connect import AddressedModel
     from orchestrator.engine.models.transport import Attempts
-    from orchestrator.engine.models.wire import Wire, WireRequest
+    from orchestrator.engine.models.wire import Wire
     from orchestrator.engine.policy.secrets import Redactor
     from orchestrator.engine.profiles.base import ReplyPrice
     from orchestrator.engine.session.budget import Budget
-    from orchestrator.plugins.agents.protocols import AgentRequest, Asked
+    from orchestrator.plugins.agents.protocols import AgentRequest, Asked, VendorForm
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,19 +147,18 @@ class _CapReachedError(Exception):
         self.limit = limit
 
 
+@dataclass(eq=False)
 class Relay:
     """Relays the requests of one agent to one model server.
 
-    Args:
-        upstream: the server, with the key and the allowed models.
+    Attributes:
+        upstream: the server, with the key and the allowed model.
         budget: pays for all requests. Its rounds count them.
         emit: receives the events of our own sessions: `TurnStarted`, `TextStarted`, `ReplyReceived`, `WaitStarted`,
             `Guarded` and `LimitReached`. Those of a request beside another one come as `SubagentEvent`.
         redactor: removes secrets from requests.
         placeholder: what the agent has for a key.
         random: returns numbers from 0 up to 1, for the waits.
-
-    Attributes:
         limit: the cap that stopped the agent; None if none did.
         failure: the server's last error; None if a later request was answered.
 
@@ -176,41 +167,33 @@ class Relay:
             be guessed.
     """
 
-    def __init__(  # noqa: PLR0913  keyword-only
-        self,
-        upstream: Upstream,
-        *,
-        budget: Budget,
-        emit: Emit,
-        redactor: Redactor,
-        placeholder: str,
-        clock: Clock,
-        random: Callable[[], float],
-        limits: RelayLimits | None = None,
-    ) -> None:
-        self.limit: LimitReached | None = None
-        self.failure: ModelError | None = None
-        if len(placeholder) < _LEAST_PLACEHOLDER_CHARS:
+    upstream: Upstream
+    _: KW_ONLY
+    budget: Budget
+    emit: Emit
+    redactor: Redactor
+    placeholder: str = field(repr=False)
+    clock: Clock
+    random: Callable[[], float]
+    limits: RelayLimits = RelayLimits()
+    limit: LimitReached | None = field(default=None, init=False)
+    failure: ModelError | None = field(default=None, init=False)
+    _closing: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _running: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+    _lanes: set[int] = field(default_factory=set, init=False)
+    _seen: dict[bytes, int] = field(default_factory=dict, init=False)
+    _told: set[str] = field(default_factory=set, init=False)
+    _refused: int = field(default=0, init=False)
+    _longest_reply: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        if len(self.placeholder) < _LEAST_PLACEHOLDER_CHARS:
             raise ConfigurationError("what an agent has for a key is too short to be nobody else's")
-        check_price(budget, upstream.price, upstream.model)
-        self._upstream = upstream
-        self._wire = upstream.wire
+        upstream = self.upstream
+        check_price(self.budget, upstream.price, upstream.model)
         self._form = FORMS[upstream.provider]
-        self._budget = budget
-        self._emit = emit
-        self._placeholder = placeholder
-        self._clock = clock
-        self._limits = limits or RelayLimits()
-        self._reader = RequestReader(self._form, redactor)
-        self._connection = ModelConnection(upstream.key, clock, random, upstream.options)
-        self._forms_of_key = secret_forms(upstream.key)
-        self._closing = asyncio.Event()
-        self._running: set[asyncio.Task[None]] = set()
-        self._lanes: set[int] = set()
-        self._seen: dict[bytes, int] = {}
-        self._told: set[str] = set()
-        self._refused = 0
-        self._longest_reply = 0
+        self._reader = RequestReader(self._form, self.redactor)
+        self._connection = ModelConnection(upstream.key, self.clock, self.random, upstream.options)
 
     @property
     def refusal(self) -> str | None:
@@ -223,17 +206,17 @@ class Relay:
         return bool(self._running)
 
     async def serve(self, listener: socket.socket) -> None:
-        """Accept connections at a listening socket until `close`. The socket is closed then.
+        """See `Serves`.
 
         It raises a `ConfigurationError` if the environment's proxy or certificate settings cannot be used.
         """
-        self._connection.open(self._wire.url)
-        longest = self._upstream.options.total_seconds + _SPARE_SECONDS
+        self._connection.open(self.upstream.wire.url)
+        longest = self.upstream.options.total_seconds + _SPARE_SECONDS
         limits = ServerLimits(
-            connections=self._limits.connections,
-            streams=self._limits.connections,
-            body_bytes=self._limits.body_bytes,
-            all_body_bytes=4 * self._limits.body_bytes,
+            connections=self.limits.connections,
+            streams=self.limits.connections,
+            body_bytes=self.limits.body_bytes,
+            all_body_bytes=4 * self.limits.body_bytes,
             answer_seconds=longest,
             stream_seconds=longest,
             end_seconds=1.0,
@@ -242,7 +225,7 @@ class Relay:
             await self._closing.wait()
 
     async def close(self) -> None:
-        """Stop serving. What runs is cancelled, and counts with what it may cost."""
+        """See `Serves`. What runs counts with what it may cost."""
         self._closing.set()
         running = list(self._running)
         for task in running:
@@ -270,7 +253,7 @@ class Relay:
         work.result()
 
     async def _respond(self, scope: Scope, body: bytes, send: Send) -> None:
-        reply = _Reply(send, self._forms_of_key)
+        reply = _Reply(send, secret_forms(self.upstream.key))
         try:
             asked = self._admit(scope)
             await self._relay(self._read(asked, body), _headers(scope), reply)
@@ -281,7 +264,9 @@ class Relay:
             await self._say(reply, error.status, str(error))
         except _CapReachedError as error:
             self._refused += 1
-            self._stop(error.limit)
+            if self.limit is None:
+                self.limit = error.limit
+                self.emit(error.limit)
             await self._say(reply, HTTPStatus.BAD_REQUEST, self.refusal or str(error))
         except ModelError as error:
             self.failure = error
@@ -290,16 +275,13 @@ class Relay:
     def _admit(self, scope: Scope) -> Asked:
         """Check the address and the placeholder."""
         query = scope["query_string"].decode("latin-1")
-        if self.limit is None and self._refused >= self._limits.refused_requests:
-            raise _CapReachedError(
-                LimitReached("denials", f"{self._refused} requests of the agent were refused")
-            )
-        if self.limit is not None:
-            raise _CapReachedError(self.limit)
+        refused = LimitReached("denials", f"{self._refused} requests of the agent were refused")
+        if limit := self.limit or (refused if self._refused >= self.limits.refused_requests else None):
+            raise _CapReachedError(limit)
         asked = read_request(self._form, scope["method"], scope["path"], query)
         headers = _headers(scope)
         given = [one.encode("utf-8", "replace") for one in placeholders(headers)]
-        wanted = self._placeholder.encode()
+        wanted = self.placeholder.encode()
         if not any(hmac.compare_digest(one, wanted) for one in given):
             raise RefusedRequestError("the request has not the key of this session")
         if headers.get("content-encoding", "identity") != "identity":
@@ -309,33 +291,39 @@ class Relay:
     def _read(self, asked: Asked, body: bytes) -> AgentRequest:
         """Read the body, and check the model and whether the same was asked before."""
         request = self._reader.read(asked, body)
-        if request.asked != self._upstream.model:
+        if request.asked != self.upstream.model:
             raise RefusedRequestError(f"the model {request.asked[:100]!r} is not allowed in this session")
         for what in request.left_out:
             self._tell(Defence.NETWORK, f"{what} was left out of the agent's requests")
         times = self._seen[request.identity] = self._seen.pop(request.identity, 0) + 1
         if len(self._seen) > _MOST_SEEN:
             del self._seen[next(iter(self._seen))]
-        if times > self._limits.same_requests:
-            words = f"the same request was sent more than {self._limits.same_requests} times"
+        if times > self.limits.same_requests:
+            words = f"the same request was sent more than {self.limits.same_requests} times"
             self._tell(Defence.LIMITS, words)
             raise RefusedRequestError(words, HTTPStatus.BAD_REQUEST)
         return request
 
     async def _relay(self, request: AgentRequest, headers: Mapping[str, str], reply: _Reply) -> None:
         """Send a request on, if the budget has room for it, and pass the reply back."""
-        deadline = asyncio.timeout(self._budget.seconds_left)
+        deadline = asyncio.timeout(self.budget.seconds_left)
         try:
             async with deadline:
                 reservation = await self._reserve(request)
                 with self._lane() as emit, reservation:
-                    self._budget.rounds += 1
-                    call = self._call(request, headers, reservation, reply, emit)
-                    emit(call.started(self._budget.rounds))
+                    self.budget.rounds += 1
+                    worst = reservation.worst
+                    emit(events.TurnStarted(self.budget.rounds, worst.tokens, worst.usd, request.asked))
+                    most = min(self._bounded(request), reservation.reply_tokens)
+                    passed, bare = (
+                        _passed_on(headers, self._form),
+                        replace(_ASKED_NOTHING, max_output_tokens=most),
+                    )
+                    call = _Call(request, bare, passed, self.upstream, reservation, reply, emit, self.clock)
                     try:
                         said = await call.complete(self._connection)
                     finally:
-                        self._wire = call.wire
+                        self.upstream = call.upstream
                     self._longest_reply = max(self._longest_reply, said.usage.output_tokens)
                     if said.is_counted:
                         self._reader.count(request, said.usage.input_tokens)
@@ -344,48 +332,26 @@ class Relay:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            raise _CapReachedError(self._budget.out_of_time()) from None
+            raise _CapReachedError(self.budget.out_of_time()) from None
 
     async def _reserve(self, request: AgentRequest) -> Reservation:
         """Reserve the most that a request may cost. Wait if only other running requests leave no room."""
         longest = max(self._bounded(request), self._longest_reply)
-        need = Need(self._reader.input_tokens(request), longest, self._upstream.price)
+        need = Need(self._reader.input_tokens(request), longest, self.upstream.price)
         while True:
-            if limit := self.limit or self._budget.exceeded():
+            if limit := self.limit or self.budget.exceeded():
                 raise _CapReachedError(limit)
-            room = reserve(self._budget, need)
+            room = reserve(self.budget, need)
             if isinstance(room, Reservation):
                 return room
             if not room.passes:
                 raise _CapReachedError(room.limit)
-            await self._budget.wait_for_release()
+            await self.budget.wait_for_release()
 
     def _bounded(self, request: AgentRequest) -> int:
         """Return the longest reply that a request may have without the budget."""
-        most = min(self._upstream.output_tokens, self._limits.output_tokens)
+        most = min(self.upstream.output_tokens, self.limits.output_tokens)
         return min(request.wanted or most, most)
-
-    def _call(
-        self,
-        request: AgentRequest,
-        headers: Mapping[str, str],
-        reservation: Reservation,
-        reply: _Reply,
-        emit: Emit,
-    ) -> _Call:
-        most = min(self._bounded(request), reservation.reply_tokens)
-        passed = _passed_on({name: headers[name] for name in self._form.headers & headers.keys()})
-        return _Call(
-            request=request,
-            bare=replace(_ASKED_NOTHING, max_output_tokens=most),
-            headers=passed,
-            wire=self._wire,
-            price=self._upstream.price,
-            reservation=reservation,
-            reply=reply,
-            emit=emit,
-            clock=self._clock,
-        )
 
     @contextmanager
     def _lane(self) -> Iterator[Emit]:
@@ -394,26 +360,19 @@ class Relay:
         self._lanes.add(lane)
 
         def beside(event: Event) -> None:
-            self._emit(SubagentEvent(f"request-{lane + 1}", event))
+            self.emit(events.SubagentEvent(f"request-{lane + 1}", event))
 
         try:
-            yield beside if lane else self._emit
+            yield beside if lane else self.emit
         finally:
             self._lanes.discard(lane)
 
-    def _stop(self, limit: LimitReached) -> None:
-        if self.limit is None:
-            self.limit = limit
-            self._emit(limit)
-
     def _tell(self, defence: Defence, message: str) -> None:
         """Tell a person, once, and of the first ones only: an agent may ask a million times."""
-        message = message.encode(
-            "utf-8", "replace"
-        ).decode()  # an agent can send halves of characters as JSON
+        message = message.encode("utf-8", "replace").decode()  # JSON can have halves of characters
         if message not in self._told and len(self._told) < _MOST_TOLD:
             self._told.add(message)
-            self._emit(Guarded(defence, message))
+            self.emit(events.Guarded(defence, message))
 
     async def _fail(self, reply: _Reply, error: ModelError) -> None:
         """Pass on the server's words if the agent can do something about them, else say ours.
@@ -439,27 +398,21 @@ class _Call:
     Attributes:
         bare: our own request with the same limit, which says how the model's server names things.
         headers: of the agent, as far as they are passed on.
-        wire: as far as it was not refused.
+        upstream: the server, with its protocol as far as it was not refused.
     """
 
     request: AgentRequest
     bare: Request
     headers: Mapping[str, str]
-    wire: Wire
-    price: ReplyPrice
+    upstream: Upstream
     reservation: Reservation
     reply: _Reply
     emit: Emit
     clock: Clock
 
-    def started(self, number: int) -> TurnStarted:
-        """Return the event with which it begins."""
-        worst = self.reservation.worst
-        return TurnStarted(number, worst.tokens, worst.usd, self.request.asked)
-
     async def complete(self, connection: ModelConnection) -> Response:
         """Send the request until there is a whole reply, as our own session does, and pay for it."""
-        self.reply.on_begin = lambda: self.emit(TextStarted())
+        self.reply.on_begin = lambda: self.emit(events.TextStarted())
         self.reservation.is_sent = True
         attempts = connection.attempts()
         while isinstance(said := await self._attempt(connection, attempts), ModelError):
@@ -467,18 +420,16 @@ class _Call:
                 await self.clock.sleep(self._seconds_after(said, attempts))
         return self._settle(said)
 
+    def _content(self, wire: Wire) -> bytes:
+        own = wire.encode(self.bare, stream=self.request.stream)
+        return self.request.content(self.bare.max_output_tokens or 1, own.head)
+
     def _signed(self, connection: ModelConnection) -> SignedRequest:
         """Return the request as it is sent on: to our own address, with our own headers and the key."""
-        own = self._own(self.wire)
-        signed, query = connection.sign(self.wire, own), self.request.query
+        wire, query = self.upstream.wire, self.request.query
+        signed = connection.sign(wire, wire.encode(self.bare, stream=self.request.stream))
         url = f"{signed.url}{'&' if '?' in signed.url else '?'}{query}" if query else signed.url
-        return SignedRequest(url, {**self.headers, **signed.headers}, self._content(own))
-
-    def _own(self, wire: Wire) -> WireRequest:
-        return wire.encode(self.bare, stream=self.request.stream)
-
-    def _content(self, own: WireRequest) -> bytes:
-        return self.request.content(self.bare.max_output_tokens or 1, own.head)
+        return SignedRequest(url, {**self.headers, **signed.headers}, self._content(wire))
 
     async def _attempt(self, connection: ModelConnection, attempts: Attempts) -> Response | ModelError:
         """Send the request once. Nothing is passed on before an event was read, so that a failure can be repeated."""
@@ -487,7 +438,7 @@ class _Call:
             connection,
             self._signed(connection),
             attempts,
-            decoder=partial(self.wire.decoder, _ASKED_NOTHING),
+            decoder=partial(self.upstream.wire.decoder, _ASKED_NOTHING),
             stream=self.request.stream,
             tap=self.reply.take,
         )
@@ -502,13 +453,11 @@ class _Call:
 
     def _relax(self, failure: ModelError, attempts: Attempts) -> bool:
         """Leave out what the server refused of what the relay added; return whether there was something."""
-        relaxed = None if self.reply.has_begun else self.wire.relax(self.bare, failure)
-        if relaxed is None:
+        wire = self.upstream.wire
+        relaxed = None if self.reply.has_begun else wire.relax(self.bare, failure)
+        if relaxed is None or self._content(wire) == self._content(relaxed) or not attempts.may_relax():
             return False
-        before, after = (self._content(self._own(wire)) for wire in (self.wire, relaxed))
-        if before == after or not attempts.may_relax():
-            return False
-        self.wire = relaxed
+        self.upstream = replace(self.upstream, wire=relaxed)
         self.emit(Warned(f"{failure}; asked again without it"))
         return True
 
@@ -530,9 +479,9 @@ class _Call:
         usage = said.usage
         if not said.is_counted and not usage.input_tokens:
             usage = replace(usage, input_tokens=self.reservation.need.input_tokens)
-        usd, most_usd = cost_of(usage, self.price)
+        usd, most_usd = cost_of(usage, self.upstream.price)
         self.reservation.settle(usage, most_usd)
-        self.emit(ReplyReceived(said.message, said.finish, usage, usd, said.model))
+        self.emit(events.ReplyReceived(said.message, said.finish, usage, usd, said.model))
         return replace(said, usage=usage)
 
 
@@ -548,26 +497,23 @@ class _Reply:
 
     def __init__(self, send: Send, forms_of_key: Sequence[bytes]) -> None:
         self.has_begun = False
-        self.on_begin: Callable[[], None] = _nothing
+        self.on_begin: Callable[[], None] = lambda: None
         self._send = send
         self._forms_of_key = forms_of_key
-        self._held: list[bytes] = []
-        self._held_bytes = 0
+        self._held = bytearray()
         self._end_of_last = b""
 
     def restart(self) -> None:
         """Forget what was held back of a failed attempt."""
         self._held.clear()
-        self._held_bytes = 0
 
     async def take(self, data: bytes) -> None:
         """Take bytes of the server's."""
         if self.has_begun:
             await self._write(self._without_key(data))
             return
-        self._held.append(data)
-        self._held_bytes += len(data)
-        if self._held_bytes > _MOST_HELD_BYTES:
+        self._held += data
+        if len(self._held) > _MOST_HELD_BYTES:
             await self.begin()
 
     async def begin(self) -> None:
@@ -576,11 +522,10 @@ class _Reply:
             return
         self.has_begun = True
         self.on_begin()
-        held = b"".join(self._held)
+        held = bytes(self._held)
         self._held.clear()
         is_document = held.lstrip()[:1] in {b"{", b"["}
-        kind = _JSON if is_document else b"text/event-stream; charset=utf-8"
-        await self._start(HTTPStatus.OK, kind)
+        await self._start(HTTPStatus.OK, _JSON if is_document else b"text/event-stream; charset=utf-8")
         await self._write(self._without_key(held))
 
     async def end(self) -> None:
@@ -624,18 +569,13 @@ _MOST_HELD_BYTES = 16 * 1024 * 1024
 _LOGIN_BETA = "oauth-"
 
 
-def _nothing() -> None:
-    """Do nothing."""
-
-
-def _passed_on(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the agent's headers without the marks of a sign-in."""
-    kept = {name: [one.strip() for one in value.split(",")] for name, value in headers.items()}
-    named = {
-        name: ",".join(one for one in words if one and not one.startswith(_LOGIN_BETA))
-        for name, words in kept.items()
-    }
-    return {name: value for name, value in named.items() if value}
+def _passed_on(headers: Mapping[str, str], form: VendorForm) -> dict[str, str]:
+    """Return those of the agent's headers that are passed on, without the marks of a sign-in."""
+    passed = {}
+    for name in form.headers & headers.keys():
+        words = [one.strip() for one in headers[name].split(",")]
+        passed[name] = ",".join(one for one in words if one and not one.startswith(_LOGIN_BETA))
+    return {name: value for name, value in passed.items() if value}
 
 
 def _headers(scope: Scope) -> dict[str, str]:

@@ -520,24 +520,18 @@ class AgentProgram:
 
         In `safe` commands that a person allows are run by the host, and so are tools for reading if it has none.
         """
-        own: tuple[Tool, ...] = ()
+        tools: list[Tool] = []
         if not (self.runs_commands or self.kind.reads):
-            own = read_file(), list_dir(), grep(), glob()
+            tools += read_file(), list_dir(), grep(), glob()
         if not self.kind.is_bare:
-            shell = () if self.runs_commands else (run_shell_command(),)
-            running = () if tests is None else (run_tests(tests),)
-            own = (
-                *own,
-                *shell,
-                *foreign,
-                *running,
-                create_pull_request(propose),
-                ask_question(),
-                finish(may_finish),
-            )
+            tools += () if self.runs_commands else (run_shell_command(),)
+            tools += foreign
+            tools += () if tests is None else (run_tests(tests),)
+            tools += create_pull_request(propose), ask_question(), finish(may_finish)
+
         return Profile(
             f"agent-{self.name}",
-            ToolRegistry(own),
+            ToolRegistry(tools),
             lambda shown: self._words(frozenset(one.name for one in shown)),
             has_role=True,
         )

@@ -205,7 +205,7 @@ async def rigged(
             placeholder=PLACEHOLDER,
             clock=clock,
             random=lambda: 0.5,
-            limits=relay_limits,
+            limits=relay_limits or RelayLimits(),
         )
         serving = asyncio.create_task(relay.serve(listener))
         try:

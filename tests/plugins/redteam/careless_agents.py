@@ -81,8 +81,8 @@ class _PassingRelay(Relay):
     """Puts the key into whatever it is given, and passes on whatever comes back."""
 
     async def _respond(self, scope: Scope, body: bytes, send: Send) -> None:
-        place = urlsplit(self._upstream.wire.url)
-        status, data = await asyncio.to_thread(_sent, place.netloc, scope["path"], self._upstream.key, body)
+        place = urlsplit(self.upstream.wire.url)
+        status, data = await asyncio.to_thread(_sent, place.netloc, scope["path"], self.upstream.key, body)
         await send({"type": "http.response.start", "status": status, "headers": []})
         await send({"type": "http.response.body", "body": data})
 
