@@ -177,7 +177,7 @@ def _words_of(error: RequestError) -> str:
 
 
 class _Client:
-    """The methods that the program calls; the library finds them by name. It offers neither files nor terminals."""
+    """The method that the program may call. The library finds it by its name, and refuses all others."""
 
     def __init__(self, listener: Listener, lines: _BoundedLines) -> None:
         self._listener, self._lines = listener, lines
@@ -198,17 +198,6 @@ class _Client:
         return schema.RequestPermissionResponse(
             outcome=schema.AllowedOutcome(outcome="selected", option_id=chosen)
         )
-
-    async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
-        """Do nothing: updates are taken in order, before the library sees them."""
-
-    async def read_text_file(self, **_: Any) -> Any:
-        """Refuse: the program reads files in its box."""
-        raise RequestError.method_not_found("fs/read_text_file")
-
-    async def write_text_file(self, **_: Any) -> Any:
-        """Refuse: the program writes files in its box."""
-        raise RequestError.method_not_found("fs/write_text_file")
 
 
 class _BoundedLines:

@@ -169,6 +169,19 @@ async def test_a_flood_ends_the_program(line: Any, kind: str) -> None:
     await connection.close()
 
 
+async def test_the_host_reads_and_writes_no_files_for_a_program() -> None:
+    methods = ("fs/read_text_file", "fs/write_text_file")
+    params = {"sessionId": "s", "path": "/etc/passwd", "content": "x"}
+    asked = [{"method": name, "id": number, "params": params} for number, name in enumerate(methods)]
+    connection, program, _ = await connected([*asked])
+    turn = asyncio.ensure_future(connection.prompt("Go"))
+    while len([one for one in program.asked if "error" in one]) < len(methods):  # noqa: ASYNC110  the library's own tasks
+        await asyncio.sleep(0)
+    assert {one["error"]["code"] for one in program.asked if "error" in one} == {-32601}
+    turn.cancel()
+    await connection.close()
+
+
 async def test_what_is_told_of_another_session_is_left_out_and_refused() -> None:
     params = {"sessionId": "another", "toolCall": {"toolCallId": "1", "kind": "edit", "title": "Edit"}}
     options = [{"optionId": one, "name": one, "kind": one} for one in ("allow_once", "reject_once")]

@@ -1103,7 +1103,7 @@ async def test_an_agent_that_leaves_in_a_wait_ends_it() -> None:
 
     busy = json_answer({"error": {"message": "busy"}}, status=503)
     async with rigged(Protocol.CHAT, busy) as rig:
-        rig.relay._clock = clock = Slow()
+        rig.relay.clock = clock = Slow()
         _, writer = await rig.open(rig.request())
         await asyncio.wait_for(clock.waiting.wait(), 60)
         writer.transport.abort()
