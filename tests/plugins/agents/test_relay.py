@@ -846,6 +846,15 @@ def _streaming(body: Mapping[str, Any]) -> dict[str, Any]:
     return {name: body[name] for name in ("stream_options",) if name in body}
 
 
+def test_a_tool_of_the_vendor_s_is_left_out_of_a_namespace_inside_another_one() -> None:
+    function = {"type": "function", "name": "look"}
+    inner = {"type": "namespace", "name": "inner", "tools": [function, {"type": "web_search"}]}
+    body = {"model": MODEL, "input": [], "tools": [{"type": "namespace", "name": "outer", "tools": [inner]}]}
+    reader = RequestReader(FORMS[Provider.OPENAI_RESPONSES], Redactor())
+    (outer,) = json.loads(reader.read(Asked(), json.dumps(body).encode()).content(9, {}))["tools"]
+    assert outer["tools"] == [{**inner, "tools": [function]}]
+
+
 WIRE = Path(__file__).parents[2] / "data" / "wire"
 
 
