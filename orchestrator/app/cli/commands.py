@@ -35,12 +35,12 @@ GROUPS = {
     "check": ("backtest", "verify-pr", "config", "redteam", "plugins", "help", "completion"),
 }
 """The commands of the help page, grouped by purpose. Those of other people's plug-ins follow in their group."""
-_USUAL_COLUMNS, _LEAST_TEXT = 80, 30
+_LEAST_TEXT = 30
 
 
 def commands_in_groups() -> str:
     """Return all commands in their groups. A text that is wider than the terminal goes on below itself."""
-    known, columns = commands(), shutil.get_terminal_size((_USUAL_COLUMNS, 24)).columns
+    known, columns = commands(), shutil.get_terminal_size().columns
     width = max(map(len, known))
     room = max(columns - width - 4, _LEAST_TEXT)
     parts = []

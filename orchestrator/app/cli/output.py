@@ -32,7 +32,7 @@ _LABEL = re.compile(r"  [a-z]{2,7} {1,6}(?=\S)")
 _SMALL = re.compile(r"</?sub>")
 _FOR_PROGRAMS, _END_OF_FOLD = "<details><summary>The same for programs</summary>", "\n</details>\n"
 """What is around the block in `prompts/verification/report.md`."""
-_LEAST_COLUMNS, _MOST_COLUMNS, _USUAL_COLUMNS = 40, 120, 80
+_LEAST_COLUMNS, _MOST_COLUMNS = 40, 120
 
 
 def open_console(*, stderr: bool = False) -> Console:
@@ -57,8 +57,12 @@ def print_line(console: Console, line: str, style: str = "", styled: slice = sli
 
 def text_columns() -> int:
     """Return the width for text that is wrapped: the terminal's, but from 40 to 120 columns."""
-    columns = shutil.get_terminal_size((_USUAL_COLUMNS, 24)).columns
-    return min(max(columns, _LEAST_COLUMNS), _MOST_COLUMNS)
+    return min(max(shutil.get_terminal_size().columns, _LEAST_COLUMNS), _MOST_COLUMNS)
+
+
+def _terminal_columns() -> int:
+    """Return the width of the terminal that standard output is; 0 if it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 class Unbroken(str):
@@ -72,7 +76,7 @@ def print_lines(lines: Iterable[str]) -> None:
 
     On a terminal they break between words, and tables of Markdown inside their cells; commands stay whole, to be copied.
     """
-    columns = shutil.get_terminal_size((_USUAL_COLUMNS, 24)).columns if sys.stdout.isatty() else 0
+    columns = _terminal_columns()
     if not columns:
         for line in lines:
             print(clean(line), flush=True)
@@ -175,7 +179,7 @@ def table_lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table. On a terminal that is too narrow, each row is a line with its first and last cell, and the others below it."""
     lines = list(table_lines([heads, *rows]))
-    columns = shutil.get_terminal_size((_USUAL_COLUMNS, 24)).columns if sys.stdout.isatty() else 0
+    columns = _terminal_columns()
     if columns and max(map(len, lines)) > columns:
         lines = []
         for row in rows:

@@ -71,7 +71,6 @@ _MOST_FAULTS = 5
 _LOOK_SECONDS = 0.2
 _LATEST = 5
 """Maximum actions and tool events shown after a turn."""
-_SQLITE = "sqlite:///"
 
 
 def show(options: argparse.Namespace) -> int:

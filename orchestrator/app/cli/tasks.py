@@ -15,6 +15,7 @@ from orchestrator.app.config.settings import load_settings
 from orchestrator.app.terminal import print_json
 from orchestrator.app.wiring.repository import (
     commands_here,
+    label_here,
     local_forges,
     open_tasks,
     place_of,
@@ -286,8 +287,8 @@ def pulls(options: argparse.Namespace) -> int:
 
 def _commands_in(cwd: Path) -> Callable[[str], Commands]:
     """Return what makes the commands about a repository for a person in this folder."""
-    loaded = load_settings({}, os.environ, cwd)
-    return lambda name: commands_here(Commands(name), loaded, cwd)
+    here = label_here(load_settings({}, os.environ, cwd), cwd)
+    return lambda name: Commands(name, is_here=name == here)
 
 
 def _show_pull(forges: Sequence[LocalForge], options: argparse.Namespace) -> None:

@@ -304,15 +304,15 @@ def _leave_out_address(own: _Source, typed: Sequence[_Source], notices: list[str
     named = next((source["model"] for source in reversed(typed) if "model" in source), None)
     if named is None or not {"model", "api_url"} <= own.keys() or any("api_url" in one for one in typed):
         return
-    from orchestrator.engine.models.catalog import UNCONNECTED, Provider, detect_provider
-
-    def provider(text: Any) -> Provider | None:
-        word, colon, _ = str(text).partition(":")
-        return Provider(word.strip().lower()) if colon and word.strip().lower() in set(Provider) else None
+    from orchestrator.engine.models.catalog import UNCONNECTED, detect_provider, provider_in
 
     (model, by), (saved, _), (url, place) = named, own["model"], own["api_url"]
-    asked = provider(model)
-    if asked is None or asked in UNCONNECTED or asked is (provider(saved) or detect_provider(str(url))):
+    asked = provider_in(str(model))
+    if (
+        asked is None
+        or asked in UNCONNECTED
+        or asked is (provider_in(str(saved)) or detect_provider(str(url)))
+    ):
         return
     del own["api_url"]
     notices.append(

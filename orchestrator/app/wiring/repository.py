@@ -135,11 +135,15 @@ def commands_here(commands: Commands, loaded: Loaded, cwd: Path) -> Commands:
     """Return the commands for a person in this folder: without `--repo` where they mean its repository anyway."""
     if commands.github_url:
         return commands
+    return commands._replace(is_here=label_here(loaded, cwd) == commands.repository)
+
+
+def label_here(loaded: Loaded, cwd: Path) -> str | None:
+    """Return the name of the repository that commands in this folder mean without `--repo`; None if they mean none."""
     try:
-        here = label_of(repository_here(loaded, cwd), loaded.settings.github_url)
+        return label_of(repository_here(loaded, cwd), loaded.settings.github_url)
     except ConfigurationError:
-        return commands
-    return commands._replace(is_here=here == commands.repository)
+        return None
 
 
 def _on_github(place: OnGitHub, known: HostCredential, context: BuildContext) -> Site:

@@ -835,8 +835,8 @@ class PendingChanges:
     def left(self) -> tuple[set[str], bytes]:
         """Return the changes that are not proposed: their paths, and a patch.
 
-        It is called after the session, when files no longer change, and computes its result once. The patch includes changes that wait for a person. In a dry run it contains only what would not be
-        proposed.
+        The patch includes changes that wait for a person. In a dry run it contains only what would not be proposed.
+        It is called after the session, when files no longer change, and computes its result once.
         """
         if self._left is not None:
             return self._left

@@ -76,9 +76,6 @@ if TYPE_CHECKING:
 _KILLED = "the process was killed"
 
 
-_SECONDS_A_MINUTE = 60.0
-
-
 @dataclass(frozen=True, slots=True)
 class Recovery:
     """Recovers the killed runs of one repository: saves their files, or their conversation alone.

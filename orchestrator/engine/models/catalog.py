@@ -116,6 +116,13 @@ class ModelRef:
         return f"{self.provider}:{self.name}"
 
 
+def provider_in(text: str) -> Provider | None:
+    """Return the provider that `PROVIDER:NAME` begins with; None if the text begins with none and a colon."""
+    prefix, colon, _ = text.partition(":")
+    word = prefix.strip().lower()
+    return Provider(word) if colon and word in set(Provider) else None
+
+
 def parse_model(text: str) -> ModelRef:
     """Parse `PROVIDER:NAME`; the name may contain colons and slashes.
 
@@ -157,7 +164,7 @@ def model_at(provider: Provider, text: str, *, official: bool) -> ModelRef:
     """
     name = text.strip()
     prefix, colon, rest = (part.strip() for part in name.partition(":"))
-    if prefix.lower() in set(Provider) and (colon or prefix.lower() == Provider.ECHO):
+    if provider_in(name) or prefix.lower() == Provider.ECHO:
         return parse_model(name)
     if not name or (colon and not (prefix and rest)):
         raise ConfigurationError(f"the name of the model is empty: {text!r}; pass one that the server knows")

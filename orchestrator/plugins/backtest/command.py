@@ -202,7 +202,6 @@ _SIGNS = {
     Judged.NOTHING: ("·", "-", "dim"),
 }
 _ENDED_SIGN = ("!", "!", "yellow")
-_USUAL_COLUMNS = 80
 _TITLE_CHARS = 60
 _DETAIL_CHARS = 160
 _MOST_UNFIT = 8
@@ -481,7 +480,7 @@ def _print(result: BacktestResult) -> None:
 
     _print_unfit(result.found, write)
     write("")
-    columns = shutil.get_terminal_size((_USUAL_COLUMNS, 24)).columns
+    columns = shutil.get_terminal_size().columns
     for line in summary_lines(result.summary, columns):
         write(line)
     if result.ended:

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from orchestrator.bot.journal.digest import make_digest
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import find_run
+from orchestrator.bot.journal.run_facts import moment
 from orchestrator.bot.policy.wording import in_markdown
 from orchestrator.bot.worker.task_decisions import results_of, usd_of_a_month
 from orchestrator.core import event_loop
@@ -43,6 +44,7 @@ from orchestrator.core.suggestions import Commands
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from orchestrator.bot.cycle.task_state import TaskState
     from orchestrator.bot.journal.digest import Digest
@@ -142,13 +144,11 @@ def since_time(text: str, now: datetime) -> datetime:
     """Return the time that `24h`, `7d` or `2026-11-20` (UTC) names."""
     if match := _SPAN.fullmatch(text.strip()):
         return now - timedelta(hours=min(int(match[1]) * _SPAN_HOURS[match[2]], 24 * 365_000))
-    try:
-        at = datetime.fromisoformat(text.strip())
-    except ValueError:
+    at = moment(text.strip())
+    if at is None:
         raise ConfigurationError(
             f"--since {clean(text)[:40]!r} is not a time: write 24h, 7d, or a date such as 2026-11-20"
-        ) from None
-    at = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+        )
     if at > now:
         raise ConfigurationError(f"--since {clean(text)[:40]!r} is in the future: name a time in the past")
     return at

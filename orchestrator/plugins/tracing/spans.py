@@ -62,7 +62,7 @@ from orchestrator.core.prompts import prompts_folder
 from orchestrator.core.repositories import OWNER_AND_NAME, repository_key
 from orchestrator.core.suggestions import PROGRAM
 from orchestrator.core.version import __version__
-from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider
+from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider, provider_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -361,7 +361,7 @@ class CycleSpans:
     def _begin(self, event: CycleStarted) -> None:
         self.end()
         self.run, self.model = self.tracing.word(event.run), event.model
-        self._first_provider = _provider(event.model)
+        self._first_provider = provider_in(event.model)
         self._names.clear()
         self.spawning = None
         self.spawned.clear()
@@ -393,7 +393,7 @@ class CycleSpans:
             self._root.set_attribute(key, value)
 
     def _asked(self, model: str) -> dict[str, Any]:
-        provider = _provider(model or self.model)
+        provider = provider_in(model or self.model)
         known = _PROVIDERS.get(provider, provider.value) if provider else PROGRAM
         found: dict[str, Any] = {"gen_ai.provider.name": known}
         if model:
@@ -406,12 +406,6 @@ class CycleSpans:
                 found["server.address"] = self.tracing.word(parts.hostname)
                 found["server.port"] = parts.port or SCHEME_PORTS.get(parts.scheme, 0)
         return found
-
-
-def _provider(model: str) -> Provider | None:
-    """Return the provider in a model's name; None if there is none, as for prepared replies."""
-    prefix, colon, _ = model.partition(":")
-    return Provider(prefix) if colon and prefix in set(Provider) else None
 
 
 @dataclass(slots=True)
