@@ -147,12 +147,14 @@ class Surroundings:
     Attributes:
         home: a folder that is the user's home.
         variables: the environment.
+        python: the interpreter.
         before: the words of the command before Python.
         why_not: why they cannot be played here.
     """
 
     folder: Path
     home: Path
+    python: str
     variables: Variables = field(default_factory=dict)
     before: list[str] = field(default_factory=list)
     why_not: str = ""
@@ -278,17 +280,41 @@ def keys(here: Surroundings) -> None:
 
 
 def user(here: Surroundings) -> None:
-    """As an ordinary user, where root starts it."""
-    python = Path(sys.executable).resolve()
+    """As an ordinary user, where root starts it. A Python that only root can open gives way to that of the system."""
     if os.geteuid() != 0:
         here.why_not = "this is an ordinary user already"
     elif shutil.which("setpriv") is None:
         here.why_not = "there is no setpriv"
-    elif any(not folder.stat().st_mode & 0o005 for folder in (*python.parents, *ROOT.resolve().parents)):
-        here.why_not = (
-            "another user cannot open this Python or the tests; start it with one that all can open"
-        )
+    elif not _all_can_open(ROOT.resolve()):
+        here.why_not = "another user cannot open the tests"
+    elif not _all_can_open(Path(_asked(here.python, "sys.executable")).resolve()):
+        _take_python_of_the_system(here)
     here.before += ["setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups"]
+
+
+def _all_can_open(path: Path) -> bool:
+    return all(folder.stat().st_mode & 0o005 == 0o005 for folder in path.parents)
+
+
+def _asked(python: str, words: str) -> str:
+    """Return what an expression is in another Python."""
+    code = f"import sys, sysconfig; print({words})"
+    return subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _take_python_of_the_system(here: Surroundings) -> None:
+    """Make an environment on the system's Python of the same version, with the packages of the one that was named."""
+    packages = _asked(here.python, "sysconfig.get_path('purelib')")
+    system = f"/usr/bin/python{_asked(here.python, 'sysconfig.get_python_version()')}"
+    if not Path(system).exists() or not _all_can_open(Path(packages).resolve()):
+        here.why_not = f"another user cannot open {here.python}, and there is no {system} in its place"
+        return
+    environment = here.folder / "python"
+    subprocess.run([system, "-m", "venv", "--without-pip", environment], check=True)
+    here.python = str(environment / "bin/python")
+    # Packages that name others in `.pth` files need `addsitedir`, as in an environment of their own.
+    line = f"import site; site.addsitedir({packages!r})\n"
+    Path(_asked(here.python, "sysconfig.get_path('purelib')"), "packages.pth").write_text(line)
 
 
 SINGLE = {
@@ -323,7 +349,7 @@ def play(name: str, python: str, tests: Sequence[str], environ: Mapping[str, str
     with tempfile.TemporaryDirectory(prefix="matrix-") as scratch:
         folder = Path(scratch).resolve()
         folder.chmod(0o755)
-        here = Surroundings(folder, folder / "home")
+        here = Surroundings(folder, folder / "home", python)
         here.home.mkdir()
         (folder / "tmp").mkdir()
         here.variables = {"PATH": environ["PATH"], "HOME": str(here.home), "TMPDIR": str(folder / "tmp")}
@@ -333,8 +359,8 @@ def play(name: str, python: str, tests: Sequence[str], environ: Mapping[str, str
             return True
         if "setpriv" in here.before:
             for each in (folder, *folder.rglob("*")):
-                os.chown(each, _NOBODY, _NOBODY)
-        command = [*here.before, python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
+                os.chown(each, _NOBODY, _NOBODY, follow_symlinks=False)
+        command = [*here.before, here.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
         begun = time.monotonic()
         done = subprocess.run(
             command, cwd=ROOT, env=here.variables, capture_output=True, text=True, check=False
