@@ -182,6 +182,59 @@ def test_an_event_of_somebody_elses_pull_request_or_a_closed_one_ends_before_any
     assert job.token not in job.runner.log
 
 
+def test_a_backlog_without_a_task_ends_before_anything_is_installed(
+    job: Job, repo: Repo, github: GitHub, stage: Stage
+) -> None:
+    github.close(repo, 1)
+    assert job.run() == {"outcome": "no_task", "pull-request": "", "usd": "0.0000"}
+    assert (job.prepared, stage.model.requests, job.runner.failed) == ([], [], []), job.runner.log
+    assert job.runner.summary.startswith("nothing to do: no open issue has the label")
+    assert job.token not in job.runner.log
+    assert job.run(args="--max-minutes=45\n--price=1/2")["outcome"] == "no_task"
+    assert job.prepared == []
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        "issue",
+        "label of work",
+        "pull request",
+        "file",
+        "named task",
+        "other label",
+        "two labels",
+        "no access",
+    ],
+)
+def test_where_something_may_be_to_do_the_program_decides(
+    job: Job, repo: Repo, github: GitHub, found: str
+) -> None:
+    if found != "issue":
+        github.close(repo, 1)
+    inputs: dict[str, str] = {}
+    match found:
+        case "label of work":
+            repo.issues[1].labels.append("pullwright:working")
+        case "pull request":
+            github.commit(repo, {"calc.py": FILES["calc.py"] + "\n"}, branch="pullwright/issue-9-x")
+            github.add_pull(repo, "pullwright/issue-9-x")
+        case "file":
+            github.commit(repo, {"TODO.md": "- [ ] Fix it.\n"})
+        case "named task":
+            inputs = {"args": "--task\nFix add()"}
+        case "other label":
+            inputs = {"args": "--label=mine"}
+        case "two labels":
+            inputs = {"label": "a,b"}
+        case _:
+            inputs = {} if found == "issue" else {"token": "ghp_nobody"}
+    runner = job.runner
+    runner.replaced["install"] = lambda _given: {"python": "false", "program": "/"}
+    runner.run(model="openai:m", **inputs)
+    assert job.prepared == ["python"]
+
+
 @slow
 def test_no_secret_is_left_behind(job: Job, repo: Repo, stage: Stage) -> None:
     stage.script(do(FIX, PROPOSE, FINISH, text=f"My keys are {KEY} and {job.token}."))
@@ -421,6 +474,16 @@ def test_outputs_hold_nothing_that_others_wrote(
     bench.run()
     assert tuple(bench.outputs[name] for name in ("outcome", "pull-request", "usd")) == outputs
     assert set(bench.outputs) == {"home", "artifact", "outcome", "pull-request", "usd"}
+
+
+def test_why_there_was_nothing_to_do_is_inert_text_in_the_summary(bench: Bench) -> None:
+    reason = "issue #1 ```\n# heading [link](https://x.example) ::error::x"
+    text = "\n".join((result(pull_request={"number": 7}), result(outcome="no_task", usd=0.0, reason=reason)))
+    bench.says(f"printf '%s\\n' {shlex.quote(text)}")
+    bench.run()
+    assert (bench.folder / "summary").read_text() == (
+        "Nothing to do:\n\n```text\nissue #1 ''' # heading [link](https://x.example) ::error::x\n```\n\n"
+    )
 
 
 @pytest.mark.parametrize("has_uv", [True, False])

@@ -1,8 +1,13 @@
-"""Turns the results of cycles, a JSON object a line, into the action's outputs. No text of others goes through."""  # noqa: INP001  a script
+"""Turns the results of cycles, a JSON object a line, into the action's outputs. No text of others goes through.
+
+Why there was nothing to do is added to the file that is named, the job's summary, as text in which nothing is markup.
+"""  # noqa: INP001  a script
 
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
 
 OUTCOMES = (
     *("proposed", "planned", "no_task", "question", "limit", "paused", "failed", "interrupted"),
@@ -10,9 +15,8 @@ OUTCOMES = (
 )
 
 
-def outputs(lines: Iterable[str]) -> Iterator[str]:
+def outputs(results: Iterable[dict[str, Any]]) -> Iterator[str]:
     """Lines `name=value`."""
-    results = [json.loads(line) for line in lines if line.strip()]
     outcomes = [result["outcome"] for result in results if result["outcome"] in OUTCOMES]
     told = [outcome for outcome in outcomes if outcome != "no_task"] or outcomes
     yield f"outcome={told[-1] if told else 'failed'}"
@@ -24,5 +28,16 @@ def outputs(lines: Iterable[str]) -> Iterator[str]:
     yield f"usd={'' if unknown else f'{sum(prices):.4f}'}"
 
 
+def looks(results: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Why there was nothing to do, as Markdown."""
+    for result in results:
+        if result["outcome"] == "no_task":
+            reason = " ".join(str(result.get("reason") or "no task was found").split()).replace("`", "'")
+            yield f"Nothing to do:\n\n```text\n{reason}\n```\n\n"
+
+
 if __name__ == "__main__":
-    sys.stdout.writelines(f"{line}\n" for line in outputs(sys.stdin))
+    found = [json.loads(line) for line in sys.stdin if line.strip()]
+    sys.stdout.writelines(f"{line}\n" for line in outputs(found))
+    with Path(sys.argv[1]).open("a", encoding="utf-8") as summary:
+        summary.writelines(looks(found))

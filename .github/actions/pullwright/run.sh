@@ -2,6 +2,7 @@
 # Runs the cycles. Only what the scripts print themselves may be a command to the runner.
 set -euo pipefail
 
+summary=$GITHUB_STEP_SUMMARY
 # shellcheck source-path=SCRIPTDIR
 . "$GITHUB_ACTION_PATH/begin.sh"
 
@@ -17,7 +18,7 @@ add_arguments
 if [[ ${INPUT_AGENTS:-} ]]; then PATH=$PATH:$INPUT_AGENTS; fi
 run_program
 
-"$INPUT_PYTHON" -I "$GITHUB_ACTION_PATH/outputs.py" < "$folder/results" >> "$output"
+"$INPUT_PYTHON" -I "$GITHUB_ACTION_PATH/outputs.py" "$summary" < "$folder/results" >> "$output"
 case $status in
   0 | 3 | 4 | 5 | 6) ;; # done, nothing to do, a question, a limit, failing tests: the summary says which
   *) exit "$status" ;;

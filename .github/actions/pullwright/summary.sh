@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Writes the job's summary, and tells the webhook where something was done. A summary that fails fails no job.
+# Writes a summary of each run, and tells the webhook where something was done. Where there was nothing to do, run.sh has
+# said so. A summary that fails fails no job.
 set -uo pipefail
 
 summary=$GITHUB_STEP_SUMMARY
@@ -12,7 +13,7 @@ digest() { "$INPUT_PYTHON" "$INPUT_PROGRAM" digest "$@"; }
 
 resume=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 echo "::stop-commands::$resume"
-for run in looks/*/ runs/*/; do
+for run in runs/*/; do
   if [[ -d $run ]]; then
     digest --run "$(basename "$run")" >> "$summary" || echo "no summary of $run"
     if [[ $INPUT_ARTIFACT && -f ${run}run.html ]]; then

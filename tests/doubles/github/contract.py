@@ -155,11 +155,16 @@ def _problems(schema: Mapping[str, Any], value: Any) -> Iterable[str]:
 
 
 def _path_pattern(path: str) -> re.Pattern[str]:
-    """Everywhere a segment, but `{path}`, `{ref}`, `{branch}` and a label's `{name}` may hold slashes."""
+    """Everywhere a segment, but `{path}`, `{ref}`, `{branch}` and a label's `{name}` may hold slashes.
+
+    The path of the top folder is empty.
+    """
     escaped = re.escape(path).replace(r"\{", "{").replace(r"\}", "}")
     return re.compile(
         re.sub(
-            r"\{(\w+)\}", lambda m: ".+" if m[1] in {"path", "ref", "branch", "name"} else "[^/]+", escaped
+            r"\{(\w+)\}",
+            lambda m: {"path": ".*"}.get(m[1], ".+" if m[1] in {"ref", "branch", "name"} else "[^/]+"),
+            escaped,
         )
     )
 

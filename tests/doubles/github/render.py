@@ -372,6 +372,12 @@ class Renderer:
             "_links": {"self": link, "git": git_link, "html": page},
         }
 
+    def entry(self, repo: Repo, path: str, data: bytes | None) -> Json:
+        """A file, or a folder, as the list of its folder has it."""
+        whole = self.content(repo, path, data or b"")
+        shown = {name: value for name, value in whole.items() if name not in {"content", "encoding"}}
+        return shown if data is not None else {**shown, "type": "dir", "download_url": None}
+
     def installation(self, app: App, owner: str, now: datetime) -> Json:
         """An app's installation on an account."""
         link = f"{self.api}/app/installations/{app.installation}"

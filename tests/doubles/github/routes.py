@@ -56,6 +56,7 @@ class Routes:
                 ("POST", r"/app/installations/(\d+)/access_tokens", self._installation_token),
                 ("GET", repository + "/installation", self._installation),
                 ("GET", repository, self._repository),
+                ("GET", repository + "/contents/", self._top),
                 ("GET", repository + "/contents/(.+)", self._contents),
                 ("GET", repository + r"/compare/(.+)\.\.\.([^/]+)", self._compare),
                 ("GET", repository + "/git/ref/(.+)", self._ref),
@@ -191,6 +192,14 @@ class Routes:
         if data is None:
             raise Rejected(404, "Not Found")
         return Answer(200, self._render.content(repo, path, data))
+
+    def _top(self, call: Call, name: str) -> Answer:
+        repo = self._seen(call, name)
+        if repo.default_branch not in repo.branches():
+            raise Rejected(404, "This repository is empty.")
+        names = bare.git(repo.path, "ls-tree", "--name-only", repo.default_branch).splitlines()
+        files = ((path, repo.show(repo.default_branch, path)) for path in names)
+        return Answer(200, [self._render.entry(repo, path, data) for path, data in files])
 
     def _compare(self, call: Call, name: str, base: str, commit: str) -> Answer:
         return Answer(200, checks.comparison(self._github, self._seen(call, name), base, commit))
