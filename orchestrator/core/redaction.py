@@ -154,9 +154,10 @@ def is_secret(name: str, value: str) -> bool:
     The forms are a key file, a URL with a user, a URL with a secret among its parameters, and a text with the
     name of a secret in front of its value.
     """
-    if is_secret_name(name) or any(rule.search(value) for rule in (_URL_WITH_USER, _KEY_FILE)):
+    text = value.strip()
+    if is_secret_name(name) or any(rule.search(text) for rule in (_URL_WITH_USER, _KEY_FILE)):
         return True
-    parts = (*_secret_parameters(value), *_secrets_inside(name, value))
+    parts = (*_secret_parameters(text), *_secrets_inside(name, text))
     return not all(is_ordinary(part) and is_ordinary(unquote(part)) for part in parts)
 
 
@@ -298,7 +299,7 @@ def _secrets_inside(name: str, text: str) -> Iterator[str]:
         return
     for match in _NAMED_INSIDE.finditer(text):
         label = match[1] or match[2]
-        before, after = text[max(match.start() - 1, 0) : match.start()], text[match.end(1) : match.end(1) + 1]
+        before, after = text[match.start() - 1 : match.start()], text[match.end(1) : match.end(1) + 1]
         is_prose = after == ":" and before in {" ", "\t"}
         is_password = label in {"Pwd", "pwd"}  # in a connection string; the shell's folder is PWD
         is_sure = is_password or (_is_named_secret(label) and not is_prose)
@@ -309,7 +310,7 @@ def _secrets_inside(name: str, text: str) -> Iterator[str]:
 def _is_named_secret(name: str) -> bool:
     """Return whether a name ends in what always denotes a secret, as `password` and `api_key` do and `key` does not."""
     words = [word.lower() for word in _BORDERS.split(name) if word]
-    return bool(_PASSWORDS.intersection(words[-1:])) or _GLUED.search("".join(words[-2:])) is not None
+    return bool(_PASSWORDS.intersection(words[-1:])) or _GLUED.search("".join(words)) is not None
 
 
 def is_ordinary(value: str) -> bool:

@@ -17,6 +17,7 @@ from orchestrator.core.redaction import (
     is_secret,
     is_secret_name,
     looks_random,
+    masked,
     parts_of_arguments,
     parts_of_setting,
     parts_to_hide,
@@ -185,6 +186,8 @@ def test_any_other_value_is_hidden(value: str) -> None:
         ("postgres://postgres:postgres@localhost/app", []),
         ("ssh://deployer@git.example.com/repo", []),
         ("https://host/a@b", []),
+        ("https://twentycharacters-of1@example.com/", ["twentycharacters-of1"]),
+        ("https://nineteencharacters1@example.com/", []),  # as long as names of people are
     ],
 )
 def test_of_an_address_the_password_is_hidden(value: str, found: list[str]) -> None:
@@ -214,6 +217,10 @@ def test_of_an_address_the_password_is_hidden(value: str, found: list[str]) -> N
         ("--password --verbose --token", []),
         ("It resets the password: instructions follow", []),
         ("-H 'Authorization: Bearer larkspurmeadow'", ["larkspurmeadow"]),
+        ("https://a.example/?password=-larkspur-meadow", ["-larkspur-meadow"]),
+        ("https://a.example/?password=p%6Fstgres", ["p%6Fstgres"]),
+        ("--passphrase-key larkspurmeadow", []),  # a key may be a word
+        (" password: instructions", ["instructions"]),  # a header, in whatever blanks
     ],
 )
 def test_what_stands_behind_the_name_of_a_secret_is_hidden(value: str, found: list[str]) -> None:
@@ -263,6 +270,42 @@ def test_a_credential_shows_no_password() -> None:
     shown = repr(Credential("example.com", "bot", "q7Zr2VbN9xKp4TmW"))
     assert "q7Zr" not in shown
     assert REPLACEMENT in shown
+
+
+@table(
+    ("host", "authority", "expected"),
+    [
+        ("example.com", "EXAMPLE.com", True),
+        ("example.com", "example.com:8443", True),
+        ("example.com:8443", "Example.com:8443", True),
+        ("example.com:8443", "example.com", False),
+        ("example.com:8443", "example.com:443", False),
+        ("example.com", "example.com.evil.net", False),
+        ("example.com", "8443:example.com", False),
+    ],
+)
+def test_a_credential_is_for_its_server_alone(host: str, authority: str, *, expected: bool) -> None:
+    assert Credential(host, "bot", "q7Zr2VbN9xKp4TmW").suits(authority) is expected
+
+
+def test_a_password_is_removed_in_the_form_of_a_header_too() -> None:
+    said = "got q7Zr2VbN9xKp4TmW, sent Basic Ym90OnE3WnIyVmJOOXhLcDRUbVc= to it"
+    assert Credential("example.com", "bot", "q7Zr2VbN9xKp4TmW").redact(said) == (
+        f"got {REPLACEMENT}, sent Basic {REPLACEMENT} to it"
+    )
+
+
+@table(
+    ("value", "shown"),
+    [
+        ("k" * 20, "set"),
+        ("k" * 17 + "last", "set, ends in …last"),
+        (f"  {'k' * 17}last\n", "set, ends in …last"),
+        ("-----BEGIN KEY-----\nk\n-----END KEY-----", "set"),
+    ],
+)
+def test_of_a_long_key_its_owner_sees_the_end(value: str, shown: str) -> None:
+    assert masked(value) == shown
 
 
 @given(st.text(min_size=8, max_size=40), st.text(max_size=40), st.text(max_size=40))
@@ -357,9 +400,10 @@ def test_what_looks_as_made_by_a_program(text: bytes, *, is_random: bool) -> Non
     assert looks_random(text) is is_random
 
 
-def test_the_value_behind_a_name_may_come_from_another_piece() -> None:
-    words = [[SettingPiece("API_KEY="), SettingPiece(KEY, variable="MY_PLACE")], [SettingPiece("serve")]]
-    assert parts_of_arguments(words) == [KEY]
+@table("name", [("API_KEY=",), ("API", "_KEY="), ("A", "PI", "_KEY=")])
+def test_the_value_behind_a_name_may_come_from_another_piece(name: tuple[str, ...]) -> None:
+    pieces = [*map(SettingPiece, name), SettingPiece(KEY, variable="MY_PLACE")]
+    assert parts_of_arguments([pieces, [SettingPiece("serve")]]) == [KEY]
 
 
 @table(
@@ -367,7 +411,8 @@ def test_the_value_behind_a_name_may_come_from_another_piece() -> None:
     [
         ('pa ss/wö"rd', ['pa ss/wö"rd', "pa%20ss%2Fw%C3%B6%22rd", 'pa ss/w\\u00f6\\"rd', "cGEgc3Mvd8O2InJk"]),
         ("plainword", ["plainword", "cGxhaW53b3Jk"]),
-        ("short", []),
+        ("eight888", ["eight888", "ZWlnaHQ4ODg="]),
+        ("seven77", []),
     ],
 )
 def test_the_forms_in_which_a_server_may_repeat_a_secret(secret: str, forms: list[str]) -> None:

@@ -20,6 +20,7 @@ from orchestrator.core.errors import (
     PullwrightError,
     RateLimitError,
 )
+from orchestrator.core.events import LimitReached
 from orchestrator.core.messages import Message, Role, ToolCall, ToolResult, Usage
 from orchestrator.engine.models.base import Request
 from orchestrator.engine.models.catalog import price_usd
@@ -72,6 +73,14 @@ def test_a_budget_ends_at_its_limit_and_not_before(limits: Limits, expected: str
     clock.advance(60)
     reached = budget.exceeded()
     assert (reached.limit if reached else None) == expected
+
+
+def test_a_session_that_was_asked_to_wrap_up_ends_with_the_answer_and_not_before() -> None:
+    budget = Budget(Limits(), ManualClock())
+    budget.wrapping_up = LimitReached("tokens", "900 of 1,000 tokens are used")
+    assert budget.exceeded() is None
+    budget.wrapped_up = True
+    assert budget.exceeded() == budget.wrapping_up
 
 
 def test_one_unknown_price_makes_the_sum_unknown_for_good() -> None:
