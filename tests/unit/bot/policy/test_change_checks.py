@@ -439,6 +439,8 @@ def test_a_diff_that_cannot_be_read_is_looked_at_whole() -> None:
     assert places_of_secrets(broken, HOLDS) == ["the change"]
     more_lines_than_it_counts = f"--- a/x\n+++ b/x\n@@ -1,0 +1,1 @@\n {SECRET}\n"
     assert places_of_secrets(more_lines_than_it_counts, HOLDS) == ["the change"]
+    a_line_without_a_sign = f"--- a/x\n+++ b/x\n@@ -0,0 +1,2 @@\n+one\n{SECRET}\n+two\n"
+    assert places_of_secrets(a_line_without_a_sign, HOLDS) == ["the change"]
 
 
 def test_of_many_places_five_are_named() -> None:
@@ -496,7 +498,8 @@ def test_five_megabytes_are_searched() -> None:
     assert places_of_secrets(text, HOLDS) == []
 
 
-def test_a_list_of_hashes_is_no_secret_and_a_key_in_a_list_is() -> None:
+@table("quote", ['"', "'"])
+def test_a_list_of_hashes_is_no_secret_and_a_key_in_a_list_is(quote: str) -> None:
     hashes = ", ".join(
         f'"{"0123456789abcdef"[n:] + "9f3b7c"[: n % 6] + "c0ffee1234567890" * 2:.40}"' for n in range(6)
     )
@@ -507,6 +510,7 @@ def test_a_list_of_hashes_is_no_secret_and_a_key_in_a_list_is() -> None:
         return f"diff --git a/x.py b/x.py\n--- a/x.py\n+++ b/x.py\n@@ -0,0 +1 @@\n+{line}\n"
 
     holds = Redactor().holds_secret
+    hashes, parts = (text.replace('"', quote) for text in (hashes, parts))
     assert places_of_secrets(diff(f"x = [{hashes}]"), holds) == []
     assert places_of_secrets(diff(f"x = [{parts}]"), holds) == ["x.py:1"]
 

@@ -250,6 +250,12 @@ def test_code_that_reaches_for_the_runner_is_noted_with_its_line(text: str, what
     assert listed("", text, PATH).runner_uses == ()
 
 
+def test_what_is_used_more_often_than_before_is_noted_so_many_times() -> None:
+    old, new = ("import sys\n" + "sys.modules\n" * count for count in (2, 4))
+    notes = listed(old, new, "shop/total.py").runner_uses
+    assert [(place.line, place.what) for place in notes] == [(4, "uses sys.modules"), (5, "uses sys.modules")]
+
+
 def test_honest_code_is_not_noted() -> None:
     text = (
         "import os, sys, inspect\nfrom .pytest import x\nNAME = 'pytest'\nsys.exit(0)\ninspect.signature(x)\n"

@@ -57,7 +57,7 @@ def test_a_program_is_the_same_with_its_folder_and_its_version(word: str, name: 
         "ruff check src/a.py", "pytest -rp --co", "cd src && pytest -q | tail -3", "timeout 5 git status",
         "awk '{ print $1, $NF }' a", "awk -F : -v n=1 -vm=2 -- '{ print $n }' a", "split -l 5 a", "env A=1 ls",
         "uv run pytest -q", "find . -name git", "less a", "echo '$(id)' '`id`' '; id' '&& id' '> x'",
-        "ls 'a\\b'", "tar tf a.tar", "git rev-parse --git-dir",
+        "ls 'a\\b'", "tar tf a.tar", "tar -tfIMAGES.tar", "git rev-parse --git-dir",
     ],
 )  # fmt: skip
 def test_commands_that_rules_grant_run(command: str) -> None:
@@ -258,6 +258,12 @@ def test_a_longer_shape_is_covered_by_rules_from_left_to_right() -> None:
         assert rules.refusal(command) is None, command
     for command in ("b", "a && a", "a && b && a", "b | a && b", "a; b", "c; d; c; d", "d"):
         assert rules.refusal(command), command
+
+
+def test_a_star_after_git_config_covers_reading_alone() -> None:
+    rules = CommandRules.parse(["git config *"])
+    assert rules.refusal("git config get user.name") is None
+    assert "never granted" in (rules.refusal("git config core.pager id") or "")
 
 
 def test_a_star_covers_no_script_of_sed_that_starts_a_program() -> None:

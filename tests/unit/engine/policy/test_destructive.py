@@ -111,7 +111,7 @@ HARMLESS = [
     "for d in bin lib; do rm -rf $d; done", "for d in bin lib; do rm -rf ./build/$d; done",
     "git commit -m 'No more :(){ :|:& };: in the examples'", "grep -rn ':(){ :|:& };:' docs",
     "echo ':(){ :|:& };:' >> README.md", "rm -f /etc", "rm -f -- /etc", "rm r /", "rsync -a x/ /usr", "fd --delete-me /",
-    "rm\ue009-rf /", "env -u S ls", "env --unset=S ls", "env -S'ls -l' x",
+    "rm\ue009-rf /", "env -u S ls", "env --unset=S ls", "env -S'ls -l' x", "find / -exec",
 ]  # fmt: skip
 
 

@@ -57,7 +57,7 @@ DOES_MORE = (
     "sed '1e touch ran' a", "sed -f x a", 'awk \'BEGIN{system("touch ran")}\'',
     'awk \'BEGIN{print 1 > "out"}\'', 'awk \'BEGIN{print 1 | "sh"}\'', 'awk \'BEGIN{"touch ran" | getline}\'',
     "awk -f x", "gawk -i inplace 1 a", "awk -v a=1 -f x", "sort -o out a", "sort --output=out a",
-    "sort --compress-program=x a", "uniq a out", "xargs touch < a", "ls | xargs touch", "tar cf out a",
+    "sort --compress-program=x a", "uniq a out", "uniq -c a out", "uniq -f1 a out", "xargs touch < a", "ls | xargs touch", "tar cf out a",
     "tar xf a", "cp a b", "mv a b", "env touch x", "X=1 ls", "git commit -m x", "git branch x",
     "git branch -D x", "git tag v1", "git config a b", "git stash", "git checkout x", "git diff --output=out",
     "git log --output=out", "git grep -Otouch x", "git -c alias.x='!touch ran' x", "git --exec-path=. log",
