@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +35,19 @@ def test_the_demo_says_where_to_look(stage: Stage) -> None:
     assert look.startswith("pullwright ")
     shown = stage.command(*look.split()[1:]).out
     assert "+    return a + b" in shown
+
+
+def test_the_demo_starts_few_git_programs(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are a third of what a cycle takes. None looks for a second time at what it has just seen, or asks half a question."""
+    log, script = tmp_path / "asked", tmp_path / "bin" / "git"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\necho "$*" >> {log}\nexec {shutil.which("git")} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{script.parent}{os.pathsep}{os.environ['PATH']}")
+    assert stage.command("run", "--demo").code == 0
+    assert len(log.read_text().splitlines()) <= 29
 
 
 def test_the_demo_can_be_run_as_often_as_one_likes(stage: Stage) -> None:

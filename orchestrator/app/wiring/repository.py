@@ -250,10 +250,10 @@ def _local_site(place: OnDisk, context: BuildContext) -> Site:
     told: list[str] = []
 
     def source() -> Source:
-        name = base or repository.default_branch()
+        name, is_checked_out_only = (base, False) if base else repository.default_and_checkout()
         if name is None and not repository.is_empty():
             raise WorkspaceError(f"{place.path} has a detached HEAD: pass --base BRANCH")
-        if base is None and not told and name is not None and repository.is_checked_out_only():
+        if is_checked_out_only and not told and name is not None:
             told.append(name)
             text = f"pull requests are for {name}, which is checked out in {place.path}: --base names another branch"
             context.emit(Warned(text))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.remote import Remote
 
 _BRANCH = "main"
+_ORIGIN_HEAD = "refs/remotes/origin/HEAD"
 IdKind = Literal["sha1", "sha256"]
 _SHA1_CHARACTERS = 40
 _CONFIGURATIONS: dict[IdKind, str] = {
@@ -147,6 +148,8 @@ class LocalRepository:
         self._seen_heads: set[str] = set()
         # The folder of a commit from which the last file was read.
         self._listed: tuple[tuple[str, str], dict[str, list[str]]] = ("", ""), {}
+        # The last file that was read: its id, and its text.
+        self._last_read = "", ""
 
     @property
     def name(self) -> str:
@@ -166,37 +169,43 @@ class LocalRepository:
         """
         return self.heads()[0]
 
-    def is_checked_out_only(self) -> bool:
-        """Return whether nothing but its checkout makes a branch the default one."""
-        default, _ = self.heads()
-        return default not in {self._declared(), "main", "master", None}
-
-    def _declared(self) -> str | None:
-        """Return the branch that `origin` declared as its default, or None."""
-        words = ("symbolic-ref", "--quiet", "refs/remotes/origin/HEAD")
-        found = self._git.attempt(*words, doing=self._doing)
-        name = os.fsdecode(found.stdout).strip().removeprefix("refs/remotes/origin/")
-        return name if found.status == 0 and name else None
+    def default_and_checkout(self) -> tuple[str | None, bool]:
+        """Return the default branch, as `default_branch` does, and whether only its checkout makes it that."""
+        declared, checked_out, commits = self._branches()
+        default = self._default(declared, checked_out, commits)
+        return default, default not in {declared, "main", "master", None}
 
     def heads(self) -> tuple[str | None, dict[str, str]]:
         """Return the default branch, as `default_branch` does, and the commit of each branch."""
-        form = "--format=%(HEAD)%(objectname) %(refname)"
-        listed = os.fsdecode(self._git.run("for-each-ref", form, "refs/heads", doing=self._doing))
-        default, commits = None, {}
+        declared, checked_out, commits = self._branches()
+        return self._default(declared, checked_out, commits), commits
+
+    def _branches(self) -> tuple[str | None, str | None, dict[str, str]]:
+        """Return the branch that `origin` declared as its default and still has, the one checked out, and all commits."""
+        form = "--format=%(HEAD)%(objectname) %(refname) %(symref)"
+        words = ("for-each-ref", form, "refs/heads", _ORIGIN_HEAD)
+        listed = os.fsdecode(self._git.run(*words, doing=self._doing))
+        declared, checked_out, commits = None, None, {}
         for line in listed.removesuffix("\n").split("\n") if listed else ():
-            commit, _, reference = line[1:].partition(" ")
+            commit, reference, target = line[1:].split(" ")
+            if not reference.startswith("refs/heads/"):
+                declared = target.removeprefix("refs/remotes/origin/")
+                continue
             branch = reference.removeprefix("refs/heads/")
             commits[branch] = commit
             if line.startswith("*"):
-                default = branch
+                checked_out = branch
         self._seen_heads.update(commits.values())
-        if (declared := self._declared()) in commits:
-            return declared, commits
-        if default is None and commits:
+        return declared, checked_out, commits
+
+    def _default(self, declared: str | None, checked_out: str | None, commits: dict[str, str]) -> str | None:
+        if declared in commits:
+            return declared
+        if checked_out is None and commits:
             is_named = self._git.attempt("symbolic-ref", "--quiet", "HEAD", doing=self._doing).status == 0
             known: list[str] = [name for name in ("main", "master") if name in commits] or list(commits)
-            default = known[0] if is_named and (known[0] in {"main", "master"} or len(known) == 1) else None
-        return default, commits
+            return known[0] if is_named and (known[0] in {"main", "master"} or len(known) == 1) else None
+        return checked_out
 
     def reviewed_commit(self) -> str | None:
         """Return the commit of the default branch, whatever branch is checked out; None if unknown.
@@ -204,7 +213,7 @@ class LocalRepository:
         The default branch is what `origin` declared, else `main` or `master`, else the only branch.
         """
         found = self._git.attempt(
-            *("rev-parse", "--verify", "--quiet", "refs/remotes/origin/HEAD^{commit}"), doing=self._doing
+            *("rev-parse", "--verify", "--quiet", f"{_ORIGIN_HEAD}^{{commit}}"), doing=self._doing
         )
         if found.status == 0:
             return found.stdout.decode("ascii").strip()
@@ -250,7 +259,11 @@ class LocalRepository:
             )
         if int(size) > _MOST_FILE_BYTES:
             raise WorkspaceError(f"{path} in {self.path} is larger than {_MOST_FILE_BYTES:,} bytes")
-        return self._git.run("cat-file", "blob", blob, doing=self._doing).decode("utf-8", "replace")
+        read, text = self._last_read
+        if read != blob:
+            text = self._git.run("cat-file", "blob", blob, doing=self._doing).decode("utf-8", "replace")
+            self._last_read = blob, text
+        return text
 
     def merged(self, commits: Collection[str], into: str) -> frozenset[str]:
         """Return the commits that are part of the history of another, so that they were merged.

@@ -78,11 +78,17 @@ def test_what_origin_declared_is_the_default_whatever_is_checked_out(source: Pat
     git(tmp_path, "clone", "-q", str(source), str(here))
     git(here, "checkout", "-q", "-b", "feature")
     repository = LocalRepository(here)
-    assert repository.default_branch() == "main"
-    assert not repository.is_checked_out_only()
+    assert repository.default_and_checkout() == ("main", False)
     git(here, "branch", "-q", "-D", "main")
-    assert LocalRepository(here).default_branch() == "feature"
-    assert LocalRepository(here).is_checked_out_only()
+    assert repository.default_and_checkout() == ("feature", True)
+
+
+def test_what_origin_declared_and_has_no_more_is_not_the_default(source: Path, tmp_path: Path) -> None:
+    here = tmp_path / "mine"
+    git(tmp_path, "clone", "-q", str(source), str(here))
+    git(here, "checkout", "-q", "-b", "feature")
+    git(here, "update-ref", "-d", "refs/remotes/origin/main")
+    assert LocalRepository(here).default_and_checkout() == ("feature", True)
 
 
 def test_a_detached_head_without_an_origin_names_nothing(source: Path) -> None:
