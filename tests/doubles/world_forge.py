@@ -201,6 +201,11 @@ class WorldForge(MemoryForge):
         """Return all pull requests."""
         return [self._as_now(pull) for pull in self._pulls.values()]
 
+    def contents(self) -> tuple[object, ...]:
+        """Return what somebody may find here, as it is now."""
+        comments = {number: dict(there) for number, there in self._comments.items()}
+        return dict(self._issues), dict(self._labelled), comments, dict(self._pulls)
+
     def _addressed(self, number: int, key: str) -> str:
         there = self._comments.get(number, {})
         if key not in there:

@@ -19,18 +19,26 @@ from tests.simulation.world import World
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.simulation.plan import Plan
-    from tests.simulation.world import SimulatedProgram
+    from tests.simulation.plan import Kind, Plan
+    from tests.simulation.world import Life, SimulatedProgram
 
 _MEMORY = Path("/dev/shm")  # noqa: S108  a private folder is made in it
 
 
-def live(plan: Plan, program: type[SimulatedProgram] | None = None) -> tuple[World, list[str]]:
-    """Run a world, and return it with what does not hold in it."""
+def live(
+    plan: Plan,
+    program: type[SimulatedProgram] | None = None,
+    on_moment: Callable[[Life, Kind], None] | None = None,
+) -> tuple[World, list[str]]:
+    """Run a world, and return it with what does not hold in it.
+
+    Args:
+        on_moment: as of `World`.
+    """
     parent = _MEMORY if os.access(_MEMORY, os.W_OK) else None
     folder = Path(tempfile.mkdtemp(prefix="pullwright-world-", dir=parent))
     with _on_one_core():
-        return _lived(plan, folder, program)
+        return _lived(plan, folder, program, on_moment)
 
 
 @contextmanager
@@ -50,9 +58,15 @@ def _on_one_core() -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def _lived(plan: Plan, folder: Path, program: type[SimulatedProgram] | None) -> tuple[World, list[str]]:
+def _lived(
+    plan: Plan,
+    folder: Path,
+    program: type[SimulatedProgram] | None,
+    on_moment: Callable[[Life, Kind], None] | None,
+) -> tuple[World, list[str]]:
     try:
         world = World(plan, folder, program=program)
+        world.on_moment = on_moment or world.on_moment
         watch = Watch(world)
         world.observers.append(watch)
         try:

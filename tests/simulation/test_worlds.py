@@ -7,12 +7,14 @@ A failure names its seed: `python -m tests.simulation SEED` tells the world's st
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.simulation.mutations import MUTATIONS
+from tests.simulation.places import places
 from tests.simulation.plan import Incident, Kind, Plan, Task, draw
 from tests.simulation.search import live, shrink
 from tests.simulation.worlds import KNOWN, MENDED, deadly, denied, refused, windows
@@ -60,19 +62,34 @@ def test_the_crash_windows() -> None:
     assert failed == {}
 
 
+def whole(slots: tuple[int, ...]) -> Plan:
+    """Two tasks, of which one goes on in a second cycle."""
+    return Plan((Task(2), Task(1)), slots, flags=(("max_rounds", 2),))
+
+
 @pytest.mark.slow(reason="a world for each request and each record of a cycle, and for each kind of death")
 @pytest.mark.parametrize("kind", [Kind.KILLED_BEFORE, Kind.KILLED, Kind.LOST, Kind.UNANSWERED])
 @pytest.mark.parametrize("slots", [(0,), (0, 1)])
 def test_a_death_at_every_place(kind: Kind, slots: tuple[int, ...]) -> None:
     """The place is a request or a record of the program."""
-    whole = Plan((Task(2), Task(1)), slots, flags=(("max_rounds", 2),))
-    places = sum(live(whole)[0].counts.values())
     failed = {}
-    for nth in range(1, places + 1):
-        plan = Plan(whole.tasks, slots, (Incident(kind, "", nth),), flags=whole.flags)
-        if found := live(plan)[1]:
+    for nth in places(whole(slots))[kind]:
+        world, found = live(replace(whole(slots), incidents=(Incident(kind, "", nth),)))
+        if found or not world.struck:
             failed[nth] = found
     assert failed == {}
+
+
+def test_the_places_of_deaths_are_all_where_something_changed() -> None:
+    """Each record, each request that changes the server, each reply, and what is written on a disk between them."""
+    counts = live(whole((0,)))[0].counts
+    records = sum(count for name, count in counts.items() if name.startswith("record "))
+    found = {kind: set(numbers) for kind, numbers in places(whole((0,))).items()}
+    assert len(found[Kind.UNANSWERED]) == sum(counts.values()) - records
+    assert len(found[Kind.KILLED]) > records
+    changes = ("git push", "forge ensure_", "forge remove_", "model", "record CycleStarted")
+    changing = sum(count for name, count in counts.items() if name.startswith(changes))
+    assert len(found[Kind.LOST]) > changing > len(found[Kind.KILLED_BEFORE]) > counts["git push claims"]
 
 
 @pytest.mark.parametrize("name", list(MENDED))

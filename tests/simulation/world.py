@@ -203,6 +203,8 @@ class World:
         counts: how often each place was passed.
         struck: the incidents that happened.
         observers: told what happens.
+        on_moment: called where a process may die: before a request with `KILLED_BEFORE`, and with `KILLED` after a
+            request was carried out or a record was written.
     """
 
     def __init__(self, plan: Plan, folder: Path, *, program: type[SimulatedProgram] | None = None) -> None:
@@ -237,6 +239,7 @@ class World:
         self.changes = 0
         self.trace: list[str] = []
         self.observers: list[Observer] = []
+        self.on_moment: Callable[[Life, Kind], None] = lambda _life, _kind: None
         self.server.on_move = self._moved
         self.server.refuse = self._refuse
         self._begin()
@@ -700,10 +703,12 @@ class Life:
                 self.die()
 
     def _before(self, fate: Kind | None) -> None:
+        self.world.on_moment(self, Kind.KILLED_BEFORE)
         if fate is Kind.KILLED_BEFORE:
             self.die()
 
     def _after(self, fate: Kind | None) -> None:
+        self.world.on_moment(self, Kind.KILLED)
         match fate:
             case Kind.KILLED | Kind.LOST:
                 self.die(keeps_disk=fate is Kind.KILLED)
@@ -728,7 +733,7 @@ class Life:
             thread.wake()
         self.world.note(f"{self.machine.name} run {self.run_id} dies")
         if keeps_disk:
-            self._disk = _read_disk(self.machine.root)
+            self._disk = read_disk(self.machine.root)
         elif self.world.machines.get(self.machine.number) is self.machine:
             del self.world.machines[self.machine.number]
         raise Killed
@@ -909,7 +914,7 @@ class SimulatedProgram(Program):
             self._records.close()
 
 
-def _read_disk(root: Path) -> dict[Path, bytes | None]:
+def read_disk(root: Path) -> dict[Path, bytes | None]:
     """Return what is on a disk: the content of each file, None for a folder."""
     return {path: None if path.is_dir() else path.read_bytes() for path in root.rglob("*")}
 
