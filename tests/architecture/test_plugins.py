@@ -32,13 +32,65 @@ FAST_TESTS = (
 """What is run without each plug-in."""
 SOME_TESTS = (
     FAST_TESTS,
-    ("tests/unit/core", "tests/unit/engine/session", "tests/unit/engine/profiles"),
-    ("tests/unit/bot/cycle", "tests/unit/app/cli"),
+    (
+        "tests/unit/app/cli",
+        "tests/unit/bot/cycle/test_parts.py",
+        "tests/unit/bot/cycle/test_attachments.py",
+        "tests/unit/engine/profiles/test_library.py",
+    ),
     ("tests/scenarios/test_demo.py", "tests/scenarios/test_local.py"),
 )
-"""What is run without all of them, in parts that can be played side by side."""
+"""What is run without all of them, in parts that can be played side by side: tests of what asks which plug-ins there are.
+
+The core, the engine and the bot import nothing that could ask (`test_packages_import_only_from_those_below`).
+"""
+SHARED_TESTS = (
+    "architecture",
+    "conformance",
+    "doubles",
+    "fuzz",
+    "patterns",
+    "scenarios",
+    "simulation",
+    "unit",
+)
+IMPORT = re.compile(r"^ *(from|import) +(orchestrator\.plugins\b|tests\.plugins\.).*$", re.MULTILINE)
 PYTEST = "import sys, pytest; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', *sys.argv[1:]]))"
 
+
+MANY = """
+import json, os, sys, tempfile, traceback
+from orchestrator.app.cli import main
+
+def run(argv, variables, streams):
+    os.environ.update(variables)
+    for number, stream in enumerate(streams, 1):
+        os.dup2(stream.fileno(), number)
+    status = 70
+    try:
+        status = main(argv)
+    except SystemExit as ended:
+        status = ended.code
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush(), sys.stderr.flush()
+    os._exit(status)
+
+done = []
+for argv, variables in json.loads(sys.argv[1]):
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        child = os.fork()
+        if child == 0:
+            run(argv, variables, (out, err))
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        said = []
+        for stream in (out, err):
+            stream.seek(0)
+            said.append(stream.read().decode())
+        done.append([argv, status, *said])
+print(json.dumps(done))
+"""
+"""Runs the program once for each of many command lines, and imports it once."""
 
 SAID_WITHOUT = {"containers": ("--model", "echo", "--allow-command", "ls *", "--sandbox", "docker:rust")}
 """The flags of `run` whose values, and not the flags themselves, belong to a plug-in."""
@@ -58,6 +110,15 @@ def run(
         check=False,
         timeout=600,
     )
+
+
+def run_each(
+    tree: Path, commands: list[tuple[tuple[str, ...], dict[str, str]]]
+) -> list[subprocess.CompletedProcess[str]]:
+    """Run the program of a tree with each of these command lines, in these variables, from one interpreter."""
+    done = run(tree, json.dumps(commands), code=MANY)
+    assert done.returncode == 0, done.stderr
+    return [subprocess.CompletedProcess(*one) for one in json.loads(done.stdout)]
 
 
 def slash_commands_of(one: InstalledPlugin) -> list[str]:
@@ -198,10 +259,18 @@ def tree_without(folder: Path, *names: str) -> Path:
         kept = {".git", ".venv", *fnmatch.filter(found, ".*_cache"), *fnmatch.filter(found, "*.pyc.*")}
         return {one for one in found if f"{at}/{one}" in left_out or one in kept}
 
-    shutil.copytree(ROOT, folder / "tree", ignore=ignored, symlinks=True)
+    shutil.copytree(ROOT, folder / "tree", ignore=ignored, symlinks=True, copy_function=_linked)
     for name in names:
         (folder / "tree/docs" / f"{name}.md").unlink(missing_ok=True)
     return folder / "tree"
+
+
+def _linked(source: str, target: str) -> None:
+    """Let a file have a second name where the file system allows it: nothing in a tree writes into a file of it."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target, follow_symlinks=False)
 
 
 @pytest.mark.timeout(600)
@@ -217,27 +286,29 @@ def test_without_one_plugin_everything_else_works(name: str, tmp_path: Path) -> 
     if name in SAID_WITHOUT:
         repository = make_repository(tmp_path / "calc", {"calc.py": "one\n"})
         typed.append(("run", "--repo", str(repository), "--task", "Add a file.", *SAID_WITHOUT[name]))
-    config = tmp_path / "config.toml"
-    said = []
-    for missing in typed:
+    said: list[tuple[tuple[str, ...], dict[str, str]]] = []
+    for number, missing in enumerate(typed):
+        config = tmp_path / f"config-{number}.toml"
+        read = {"PULLWRIGHT_CONFIG": str(config)}
         if isinstance(missing, tuple):
-            said.append(run(tree, *missing))
+            said.append((missing, {}))
         elif missing.startswith("["):
             config.write_text(f"{missing}\n", encoding="utf-8")
-            said.append(run(tree, "config", PULLWRIGHT_CONFIG=str(config)))
+            said.append((("config",), read))
         elif missing.startswith("-"):
             key = missing[2:].replace("-", "_")
             config.write_text(f"{key} = '1'\n", encoding="utf-8")
-            said.append(run(tree, "run", "--repo", ".", missing, "1"))
-            said.append(run(tree, "config", PULLWRIGHT_CONFIG=str(config)))
-            said.append(run(tree, "config", **{f"PULLWRIGHT_{key.upper()}": "1"}))
+            said.append((("run", "--repo", ".", missing, "1"), {}))
+            said.append((("config",), read))
+            said.append((("config",), {f"PULLWRIGHT_{key.upper()}": "1"}))
         else:
-            said.append(run(tree, missing))
-    for refused in said:
+            said.append(((missing,), {}))
+    *each_refused, plugins = run_each(tree, [*said, (("plugins",), {})])
+    for refused in each_refused:
         assert refused.returncode == 2
         assert f"belongs to the plug-in {name}, whose folder" in refused.stderr
         assert refused.stderr.count("\n") == 1
-    assert f"{name}: its folder is not there" in run(tree, "plugins").stdout
+    assert f"{name}: its folder is not there" in plugins.stdout
     for profile in (one for one, wanted in WANTED_BY.items() if name in wanted):
         known = ("--task", "Look", "--model", "echo", "--profile", profile, "--dry-run", "--max-rounds", "1")
         told = run(tree, "run", "--repo", str(make_repository(tmp_path / profile)), *known).stderr
@@ -272,6 +343,17 @@ def test_without_memory_another_assistants_memories_are_left_out_in_one_line(tmp
     told = done.stderr.splitlines()
     assert [line for line in told if "embedding_model was left out: " in line and "plug-in memory" in line]
     assert [line for line in told if "memories and documents are not taken: memory belongs to the" in line]
+
+
+def test_no_shared_test_imports_a_plugin_or_its_tests() -> None:
+    """Not in a function either, where collecting it would not notice."""
+    found = [
+        f"{path.relative_to(ROOT)}: {line[0].strip()}"
+        for folder in SHARED_TESTS
+        for path in (ROOT / "tests" / folder).rglob("*.py")
+        for line in IMPORT.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
 
 
 @pytest.fixture(scope="module")

@@ -21,9 +21,10 @@ _LONG_SECONDS = 60.0
 def places(plan: Plan) -> dict[Kind, list[int]]:
     """Return the places of the incidents that differ, by kind, counted from 1.
 
-    Every request may get no answer. Of deaths those are left out between which nothing changed that anybody can find later: a
-    process that dies after a read leaves what it would have left before it, because the server, the forge and its disk are
-    as they were, and no other process went on. Without its disk this is so after most records, too.
+    Every request may get no answer. Of the deaths of a process that is alone those are left out between which nothing
+    changed that anybody can find later: one that dies after a read leaves what it would have left before it, because the
+    server, the forge and its disk are as they were. Without its disk this is so after most records, too. Where another
+    process is there, each death changes which of them is first later.
     """
     looks = _Looks()
     live(plan, on_moment=looks)
@@ -37,7 +38,6 @@ class _Looks:
         kinds = (Kind.KILLED_BEFORE, Kind.KILLED, Kind.LOST, Kind.UNANSWERED)
         self.places: dict[Kind, list[int]] = {kind: [] for kind in kinds}
         self._begun: dict[Thread, int] = {}
-        self._passed: dict[Life, int] = {}
         self._found: dict[bool, object] = {}
         self._at, self._long_waits = 0.0, 0
 
@@ -52,12 +52,10 @@ class _Looks:
             place = self._begun.pop(world.scheduler.current, place)
         self._long_waits += world.scheduler.now - self._at > _LONG_SECONDS
         self._at = world.scheduler.now
-        self._passed[life] = self._passed.get(life, 0) + 1
-        others = [count for one, count in self._passed.items() if one is not life]
         shared = (dict(world.server.refs), world.forge.contents(), [astuple(paid) for paid in world.paid])
-        there = (life.machine.name, life.run_id, self._long_waits, others, shared)
+        there = (life.machine.name, life.run_id, self._long_waits, shared)
         for loses_disk in (False, True) if kind is Kind.KILLED else (False,):
             found = there if loses_disk else (there, read_disk(life.machine.root))
-            if found != self._found.get(loses_disk):
+            if found != self._found.get(loses_disk) or len(world.plan.slots) > 1:
                 self._found[loses_disk] = found
                 self.places[Kind.LOST if loses_disk else kind].append(place)

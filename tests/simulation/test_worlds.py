@@ -80,7 +80,7 @@ def test_a_death_at_every_place(kind: Kind, slots: tuple[int, ...]) -> None:
     assert failed == {}
 
 
-def test_the_places_of_deaths_are_all_where_something_changed() -> None:
+def test_the_places_of_deaths_are_all_where_something_changed_or_another_process_is() -> None:
     """Each record, each request that changes the server, each reply, and what is written on a disk between them."""
     counts = live(whole((0,)))[0].counts
     records = sum(count for name, count in counts.items() if name.startswith("record "))
@@ -90,6 +90,9 @@ def test_the_places_of_deaths_are_all_where_something_changed() -> None:
     changes = ("git push", "forge ensure_", "forge remove_", "model", "record CycleStarted")
     changing = sum(count for name, count in counts.items() if name.startswith(changes))
     assert len(found[Kind.LOST]) > changing > len(found[Kind.KILLED_BEFORE]) > counts["git push claims"]
+    counts = live(whole((0, 1)))[0].counts
+    both = places(whole((0, 1)))
+    assert len(both[Kind.KILLED]) == len(both[Kind.LOST]) == sum(counts.values())
 
 
 @pytest.mark.parametrize("name", list(MENDED))
