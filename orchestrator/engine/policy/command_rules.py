@@ -36,6 +36,7 @@ from orchestrator.engine.policy.shell import (
     Unparsed,
     parse_line,
     scan_deep,
+    shortened,
     tails,
 )
 
@@ -268,12 +269,12 @@ class _Candidate:
         for place, word in enumerate(command.words):
             folder = word.pattern.partition(STAR)[0].partition(QUESTION)[0]
             if word.is_glob and ("/" not in folder or word.text[0] == "-"):
-                shown = word.text[:60]
+                shown = shortened(word.text)
                 places[place] = (
                     f"{shown} could become an option: put a folder in front of it, as in ./{shown}"
                 )
         if program_name(argv[0]) == "git" and (unusual := unusual_subcommand(argv)) is not None:
-            places.setdefault(unusual, f"git {argv[unusual][:60]}: a rule must name this subcommand")
+            places.setdefault(unusual, f"git {shortened(argv[unusual])}: a rule must name this subcommand")
         return cls(command, places)
 
 

@@ -34,6 +34,7 @@ from orchestrator.engine.policy.shell import (
     expand_braces,
     printed_words,
     scan,
+    shortened,
 )
 
 if TYPE_CHECKING:
@@ -320,6 +321,7 @@ class _Examination:
         if path[:1] == _UNSET:  # `rm -rf "$X"/*` is `rm -rf /*` if nobody has set X
             rest = path.lstrip(_UNSET)
             return rest.startswith("/") and not rest.strip(f"/{_ONLY_STARS}")
+        path = path.replace(_UNSET, "")
         whole = normpath(join(self.folder, path)).lstrip("/") if path else "."
         above, _, last = whole.rpartition("/")
         if STAR in last and not last.strip(_ONLY_STARS):
@@ -380,7 +382,7 @@ def _first(reasons: Iterable[str | None]) -> str | None:
 
 
 def _shown(path: str) -> str:
-    return path.translate(_AS_PATTERN).replace(_UNSET, "(a variable that is not set)")[:80]
+    return shortened(path.translate(_AS_PATTERN).replace(_UNSET, "(a variable that is not set)"))
 
 
 def _program_first(words: list[str]) -> list[str]:
@@ -416,15 +418,11 @@ def _places_of_commands(words: Sequence[str]) -> list[int]:
     name = basename(words[0])
     if name == "find":
         return [place + 1 for place, word in enumerate(words) if word in _FIND_RUNS]
-    if (
-        name not in RUNNERS
-        or name == "eval"
-        or (name == "command" and words[1:2] and words[1] in {"-v", "-V"})
-    ):
+    if name not in RUNNERS or name == "eval" or (name == "command" and words[1:2] in (["-v"], ["-V"])):
         return []
     switches, left, places, has_option = _SWITCHES.get(name, ""), _POSITIONALS.get(name, 0), [], False
     for place, word in enumerate(words[1:], 1):
-        if word.startswith(("-", "+")) and len(word) > 1:
+        if word.startswith(("-", "+")):
             is_switch = all(letter in switches for letter in word[1:]) or _LONG_SWITCH.fullmatch(word)
             has_option = not is_switch
             continue

@@ -17,6 +17,7 @@ from posixpath import basename, isabs
 from typing import TYPE_CHECKING
 
 from orchestrator.core.repositories import is_git_name
+from orchestrator.engine.policy.shell import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -177,7 +178,9 @@ def words_to_name(argv: Sequence[str]) -> dict[int, str]:
     if options := _TABLE.get(name):
         for place, word in enumerate(argv[1:], 1):
             if options.holds(word):
-                reasons[place] = f"{word[:60]} of {name} runs a program or writes a file: a rule must name it"
+                reasons[place] = (
+                    f"{shortened(word)} of {name} runs a program or writes a file: a rule must name it"
+                )
     for place, reason in _special(name, argv):
         reasons.setdefault(place, reason)
     return reasons
@@ -204,9 +207,9 @@ def _special(name: str, argv: Sequence[str]) -> Iterator[tuple[int, str]]:
         if name == "tar" and place == 1 and word[:1] != "-" and _has_short(word, "IF", ""):
             yield place, "I and F of tar run a program: a rule must name them"
         if name == "tee" and word[:1] != "-" and not stays_inside(word):
-            yield place, f"tee would write {word[:60]}, which is outside of the clone"
+            yield place, f"tee would write {shortened(word)}, which is outside of the clone"
         if name in _SUBSCRIPTS and "[" in word and ("$" in word or "`" in word):
-            yield place, f"{name} would evaluate {word[:60]}"
+            yield place, f"{name} would evaluate {shortened(word)}"
 
 
 def _awk(argv: Sequence[str]) -> Iterator[tuple[int, str]]:
@@ -232,7 +235,7 @@ def _sed(argv: Sequence[str]) -> Iterator[tuple[int, str]]:
         is_script = argv[place - 1] in {"-e", "--expression"}
         if word.startswith("-") and len(word) > 1 and not is_script:
             if not _SED_OPTION.fullmatch(word):
-                yield place, f"{word[:60]} of sed: a rule must name it"
+                yield place, f"{shortened(word)} of sed: a rule must name it"
         elif is_script or not script_came:
             script_came = True
             if not _SED_SCRIPT.fullmatch(word):
@@ -305,14 +308,12 @@ def git_refusal(argv: Sequence[str]) -> str | None:
     place = subcommand_at(argv)
     for word in argv[1:place]:
         if word not in _GLOBAL:
-            return (
-                f"git {word[:60]} before the subcommand is never granted: it can make git run other programs"
-            )
+            return f"git {shortened(word)} before the subcommand is never granted: it can make git run other programs"
     if place == len(argv):
         return None
     name, rest = argv[place], argv[place + 1 :]
     if name in _NEVER or "/" in name:
-        return f"git {name[:60]} is never granted: it runs other programs"
+        return f"git {shortened(name)} is never granted: it runs other programs"
     if name == "config" and (not rest or rest[0] not in _CONFIG_READS):
         return "git config is never granted except for reading: git config get NAME, git config list"
     return next((reason for word in rest if (reason := _word_refusal(name, word))), None)
@@ -320,7 +321,7 @@ def git_refusal(argv: Sequence[str]) -> str | None:
 
 def _word_refusal(subcommand: str, word: str) -> str | None:
     letters, with_value = _SHORT.get(subcommand, ("", ""))
-    shown = f"git {subcommand} {word[:60]}"
+    shown = f"git {subcommand} {shortened(word)}"
     if _HELPER.search(word):
         return f"{shown} is never granted: an address with :: makes git run a program"
     if word in _NEVER_WITH.get(subcommand, ()):

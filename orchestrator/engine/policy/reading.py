@@ -26,6 +26,7 @@ from orchestrator.engine.policy.shell import (
     Unparsed,
     expand_braces,
     parse_words,
+    shortened,
 )
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _why_not(command: SimpleCommand) -> str | None:
     name = command.words[0].live
     name = "[" if name == OPEN_BRACKET else name
     if name not in _CHECKS.keys() | _ANY_OPTION | _OTHER:
-        return f"{command.words[0].text[:60]} is no program that only reads"
+        return f"{shortened(command.words[0].text)} is no program that only reads"
     try:
         arguments = arguments_of(command)
     except Unparsed as error:
@@ -125,8 +126,8 @@ def _why_not(command: SimpleCommand) -> str | None:
 def _why_not_arguments(name: str, arguments: Sequence[Argument]) -> str | None:
     argv = (name, *(one.text for one in arguments))
     if place := min(words_to_name(argv), default=None):
-        return f"with {argv[place][:60]}, {name} could start a program or write a file"
-    unsure = next((one.text[:60] for one in arguments if one.may_be_option), None)
+        return f"with {shortened(argv[place])}, {name} could start a program or write a file"
+    unsure = next((shortened(one.text) for one in arguments if one.may_be_option), None)
     if unsure and name not in _ANY_OPTION:
         return f"{unsure} could become an option: put a folder in front of it, as in ./{unsure}"
     return _CHECKS[name](argv[1:]) if name in _CHECKS else None
@@ -140,7 +141,7 @@ def _why_not_redirect(redirect: Redirect) -> str | None:
     is_output = redirect.operator.lstrip("12") in {">", ">>"}
     if (is_output and is_plain and target.text == _NOWHERE) or (redirect.copies and ">" in redirect.operator):
         return None
-    return f"{redirect.operator} {target.text[:60]} could write a file"
+    return f"{redirect.operator} {shortened(target.text)} could write a file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +180,7 @@ def _home(found: re.Match[str]) -> str:
 def _value(found: re.Match[str]) -> str:
     name = found[1] or found[2]
     if name not in VALUES:
-        raise Unparsed(f"the value of ${name[:60]} is not known")
+        raise Unparsed(f"the value of ${shortened(name)} is not known")
     return VALUES[name]
 
 
@@ -216,7 +217,7 @@ def _without(*options: str) -> Callable[[Sequence[str]], str | None]:
                 word.startswith("--") and len(name) > len("--") and any(one.startswith(name) for one in names)
             )
             if is_long or (word[:1] == "-" and word[1:2] != "-" and letters.intersection(word)):
-                return f"{word[:60]} could start a program or write"
+                return f"{shortened(word)} could start a program or write"
         return None
 
     return check
@@ -238,7 +239,7 @@ def _git(arguments: Sequence[str]) -> str | None:
         return reason
     place = subcommand_at(argv)
     if argv[place : place + 1] == ("cat-file",):  # the filters of a repository are programs
-        return _without("--filters", "--textconv")(argv[place + 1 :])
+        return _without("--filters", "--textconv")(argv)
     if place == len(argv) or argv[place] in _GIT:
         return None
     name, rest = argv[place], argv[place + 1 :]
@@ -248,7 +249,7 @@ def _git(arguments: Sequence[str]) -> str | None:
         or (first and not first.intersection(rest[:1]))
         or not all(map(expected.fullmatch, rest))
     ):
-        return f"git {' '.join((name, *rest))[:60]} could change something"
+        return f"git {shortened(' '.join((name, *rest)))} could change something"
     return None
 
 

@@ -233,6 +233,14 @@ class FoundCommand(NamedTuple):
     targets: tuple[str, ...] = ()
 
 
+_SHOWN_CHARS = 60
+
+
+def shortened(word: str) -> str:
+    """Return as much of a word or a path as messages show."""
+    return word[:_SHOWN_CHARS]
+
+
 def parse_line(text: str) -> CommandLine:
     """Parse a line of commands in the strict language.
 

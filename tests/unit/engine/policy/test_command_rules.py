@@ -39,6 +39,8 @@ RULES = CommandRules.parse(
         ("7z", "7z"),
         ("gcc-12", "gcc-12"),
         ("12", "12"),
+        ("python3", "python"),
+        ("3.11", "3.11"),
     ],
 )
 def test_a_program_is_the_same_with_its_folder_and_its_version(word: str, name: str) -> None:
@@ -58,6 +60,7 @@ def test_a_program_is_the_same_with_its_folder_and_its_version(word: str, name: 
         "awk '{ print $1, $NF }' a", "awk -F : -v n=1 -vm=2 -- '{ print $n }' a", "split -l 5 a", "env A=1 ls",
         "uv run pytest -q", "find . -name git", "less a", "echo '$(id)' '`id`' '; id' '&& id' '> x'",
         "ls 'a\\b'", "tar tf a.tar", "tar -tfIMAGES.tar", "git rev-parse --git-dir",
+        "read 'a[(id)]'", "awk -F '>' '{ print }' a", "awk -- '{ print }' a", "tee -a log",
     ],
 )  # fmt: skip
 def test_commands_that_rules_grant_run(command: str) -> None:
@@ -179,6 +182,9 @@ def test_commands_that_rules_grant_run(command: str) -> None:
         ("awk '{ print | 1 }' a", "awk"),
         ("awk '{ print > 1 }' a", "awk"),
         ("awk -f x a", "awk"),
+        ("awk x -F 'BEGIN { system(1) }'", "awk"),
+        ("awk -- x -F 'BEGIN { system(1) }'", "awk"),
+        ("read 'a[`id`]'", "evaluate"),
         ("awk --source x a", "awk"),
         ("awk -W exec x", "awk"),
         ("awk -We x", "awk"),

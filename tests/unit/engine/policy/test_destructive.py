@@ -77,6 +77,11 @@ DESTRUCTIVE = [
     ":(){ :|:& };: # ':(){ :|:& };:'\necho ':(){ :|:& };:'", 'echo "$(:(){ :|:& };:)"',
     "# don't\n:(){ :|:& };:\n# can't", "env '-Srm -rf /'", "env -vS 'rm -rf /'", "env -iS'rm -rf /'", "env -0iS rm -rf /",
     "env --split-string='rm -rf /'", "env --split-string 'rm -rf /'", "env --split 'rm -rf /'", "env --s='rm -rf /'",
+    "env -S'rm -rf' / x", "env - rm -rf /", "sudo -Eu me rm -rf /", "su --command='rm -rf /'", "sh -c -e 'rm -rf /'",
+    "$nothing rm -rf /", "$nothing $none rm -rf /", "find . -exec rm -rf / {} + -exec", "find -L / -delete", "find -O3 / -delete",
+    'rm -rf "${nothing:-/}"', 'rm -rf "${PWD:+/usr}"', "grep x a; rm -rf /$x", "rm -rf /usr/$nothing", "rm -rf ~/$nothing", "Y=/; Y+=usr; rm -rf $Y", "sh 0<<< 'rm -rf /'",
+    "tee /dev/sda x < y", "echo 'rm -rf /' | sh -s", "init -v 0", "systemctl --force poweroff", "/sbin/reboot", "rm -rf ~root",
+    "rm -rf ~me", "cd -L / && rm -rf *",
 ]  # fmt: skip
 
 HARMLESS = [
@@ -112,6 +117,11 @@ HARMLESS = [
     "git commit -m 'No more :(){ :|:& };: in the examples'", "grep -rn ':(){ :|:& };:' docs",
     "echo ':(){ :|:& };:' >> README.md", "rm -f /etc", "rm -f -- /etc", "rm r /", "rsync -a x/ /usr", "fd --delete-me /",
     "rm\ue009-rf /", "env -u S ls", "env --unset=S ls", "env -S'ls -l' x", "find / -exec",
+    "for i; do rm -rf /$i; done", "for", "echo / | sudo rm -rf build", "echo / | xargs chmod 777", "rm -rf ~/.[",
+    "cd /usr; cd -; rm -rf ../*", "nice 5 echo rm -rf /", 'rm -rf "${PWD:-/}"', 'rm -rf "${PWD:-+/../../../../../../../../../usr}"',
+    "sudo -E echo rm -rf /", "read x; rm -rf /$x", "rm -rf /tmp/$nothing", "rm -rf build/$nothing", "cp /dev/sda x", "rsync -a --delete /usr/ backup/", "chmod -R 755 ~",
+    "cd '' && rm -rf *", "systemctl status reboot", "telinit 5 0", "echo 'rm -rf /' | sh build.sh",
+    "git commit -m 'run $0 & $0'",
 ]  # fmt: skip
 
 
@@ -125,6 +135,11 @@ def test_commands_that_destroy_a_machine_run_at_no_level(command: str) -> None:
 def test_commands_that_only_look_destructive_run(command: str) -> None:
     assert blocked(command) is None
     assert CommandRules().refusal(command, Level.DANGEROUS) is None
+
+
+def test_as_many_programs_that_start_others_are_examined_as_anybody_writes() -> None:
+    assert "rm would delete" in (blocked(f"{'nice ' * 99}rm -rf /") or "")
+    assert "more shells" in (blocked(f"{'nice ' * 100}rm -rf build") or "")
 
 
 def test_the_folder_of_the_command_decides_about_relative_paths() -> None:

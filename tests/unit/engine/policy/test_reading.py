@@ -26,6 +26,7 @@ READS = (
     "cat src/{core,app}/*.py | head -50", "head -n 20 README.md", "tail -5 CHANGELOG.md",
     'grep -n "def\\|class" a.py', 'grep -c "x = 1$" a.py', 'grep -rn "def \\w" .',
     "grep -rn 'TODO' --include='*.py' src", 'grep -E "^(a|b)$" x.txt',
+    "uniq -c a", "uniq -c -d a", "uniq -f 1 a", "base64 -- a", "tree --version", 'ls "${HOME}"', "cat ~/x", "sort --version-sort a",
     'grep -v "^#" x | sort | uniq -c | sort -rn | head', 'grep -rl "foo(bar)" . || echo none',
     'grep "a;b && c" x', "grep '$(x)' a.sh", "grep '`x`' a.sh", 'grep -n "\\$HOME" a.sh', "egrep -o '[a-z]+' x",
     "wc -l src/*.py | sort -n", "wc -l < a.py", "find . -name '*.py' -not -path './x/*'",
@@ -57,7 +58,8 @@ DOES_MORE = (
     "sed '1e touch ran' a", "sed -f x a", 'awk \'BEGIN{system("touch ran")}\'',
     'awk \'BEGIN{print 1 > "out"}\'', 'awk \'BEGIN{print 1 | "sh"}\'', 'awk \'BEGIN{"touch ran" | getline}\'',
     "awk -f x", "gawk -i inplace 1 a", "awk -v a=1 -f x", "sort -o out a", "sort --output=out a",
-    "sort --compress-program=x a", "uniq a out", "uniq -c a out", "uniq -f1 a out", "xargs touch < a", "ls | xargs touch", "tar cf out a",
+    "sort --compress-program=x a", "uniq a out", "uniq -c a out", "uniq -f1 a out", "uniq -- -a out",
+    "date -s 12:00", "date --set=12:00", "ls ~root", "git stash push list", "xargs touch < a", "ls | xargs touch", "tar cf out a",
     "tar xf a", "cp a b", "mv a b", "env touch x", "X=1 ls", "git commit -m x", "git branch x",
     "git branch -D x", "git tag v1", "git config a b", "git stash", "git checkout x", "git diff --output=out",
     "git log --output=out", "git grep -Otouch x", "git -c alias.x='!touch ran' x", "git --exec-path=. log",
@@ -81,6 +83,18 @@ DOES_MORE = (
 @table("command", READS)
 def test_ordinary_reading_is_allowed(command: str) -> None:
     assert why_not_reading(command) is None
+
+
+def test_a_program_gets_the_values_of_what_is_known() -> None:
+    (command,) = parse_words('ls ~ ~/x $HOME "${HOME}"/y $PWD').commands
+    home = VALUES["HOME"]
+    assert [one.text for one in arguments_of(command)] == [
+        home,
+        f"{home}/x",
+        home,
+        f"{home}/y",
+        VALUES["PWD"],
+    ]
 
 
 @table("command", DOES_MORE)
