@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from orchestrator.core.addresses import holds_credential, server_of
+from orchestrator.core.redaction import is_secret_name
 from orchestrator.core.repositories import is_branch_name
 
 if TYPE_CHECKING:
@@ -107,6 +108,8 @@ Texts = Annotated[tuple[Line, ...], BeforeValidator(_as_tuple)]
 Patterns = Annotated[tuple[Annotated[Line, _only_if(_is_pattern)], ...], BeforeValidator(_as_tuple)]
 Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], BeforeValidator(_as_tuple)]
 KeyHosts = Annotated[tuple[Annotated[str, AfterValidator(_key_host)], ...], BeforeValidator(_as_tuple)]
+KeyVariable = Annotated[str, _only_if(is_secret_name), Field(pattern=r"^[A-Z_][A-Z0-9_]{0,99}$")]
+"""Everything that hides secrets knows such a variable by its name."""
 Logins = Annotated[
     tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}(\[bot\])?$")], ...], BeforeValidator(_as_tuple)
 ]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Email,
         Hosts,
         KeyHosts,
+        KeyVariable,
         Line,
         Logins,
         Patterns,
@@ -172,6 +173,13 @@ class Options:
     model: Line | None = option(None, "The model, as PROVIDER:NAME.", _ONE_LINE, begins="the model")
     api_url: Address | None = option(
         None, "Address of a model server other than the vendor's.", _ADDRESS, Reach.NEVER
+    )
+    api_key_variable: KeyVariable | None = option(
+        None,
+        "Environment variable with the key for the model's server. If not set, the vendor's own variable, or "
+        "PULLWRIGHT_API_KEY.",
+        "the name of an environment variable that says that it has a secret, such as TEAM_API_KEY",
+        Reach.NEVER,
     )
     key_host: KeyHosts = several(
         "Other servers that a vendor's key may go to, each as VENDOR=HOST or VENDOR=HOST:PORT, where the vendor is "

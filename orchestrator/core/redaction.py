@@ -54,8 +54,8 @@ _SECRET_PAIRS = (
     | _pairs("npm config", "otp")
     | _pairs("otlp traces metrics logs", "headers")
 )
-_HARMLESS_NAMES = frozenset({"pwd", "oldpwd", "gpg_key"})
-"""The shell's folders, and the fingerprint of a public key in images of Docker's library."""
+_HARMLESS_NAMES = frozenset({"pwd", "oldpwd", "gpg_key", "api_key_variable", "pullwright_api_key_variable"})
+"""The shell's folders, the fingerprint of a public key in images of Docker's library, and our option that names a variable."""
 
 _HARMLESS_PAIRS = (
     _pairs("primary foreign public publishable unique composite sort partition shard cache project", "key")

@@ -193,10 +193,11 @@ async def _stored(folder: Path) -> tuple[int, Sequence[str]]:
         await memory.aclose()
 
 
-def key_states(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return whether each variable for keys is set. Keys are masked."""
+def key_states(environ: Mapping[str, str], named: str | None = None) -> dict[str, str]:
+    """Return whether each variable for keys is set, and the one that `api_key_variable` names. Keys are masked."""
     states = {}
-    for variable in (one for variables in VARIABLES.values() for one in variables):
+    usual = (one for variables in VARIABLES.values() for one in variables)
+    for variable in (*usual, *([named] if named else [])):
         value = environ.get(variable, "").strip()
         state = value if variable.endswith("_FILE") else masked(value)
         states[variable] = state if value else "not set"
@@ -212,7 +213,7 @@ def _as_json(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> dict[str
         }
         for key in all_options()
     }
-    keys = key_states(environ)
+    keys = key_states(environ, loaded.settings.api_key_variable)
     places = {name: str(path) for name, path in _places(home, environ)}
     return {
         "settings": settings,
@@ -245,7 +246,7 @@ def _as_text(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> str:
     for key, value, origin, words in rows:
         lines += [f"{key:{widths[0]}}  {value:{widths[1]}}  {origin}".rstrip(), f"    {words}"]
     lines += [f"! {notice}" for notice in loaded.notices]
-    states = key_states(environ)
+    states = key_states(environ, loaded.settings.api_key_variable)
     width = max(map(len, states))
     lines += ["", "Keys, from the environment only:"]
     lines += [f"  {variable:{width}}  {state}" for variable, state in states.items()]
@@ -311,7 +312,6 @@ class OwnChange:
 def own_change(
     values: Mapping[str, Any],
     tables: Mapping[str, Mapping[str, Any] | None],
-    remarks: Mapping[str, str],
     environ: Mapping[str, str],
 ) -> OwnChange:
     """Return the person's own file with these options set. Everything else in it stays as it is.
@@ -319,21 +319,19 @@ def own_change(
     Args:
         values: options for all repositories.
         tables: options for single repositories, which are added to what is there; None removes a repository.
-        remarks: a comment for each of these options, where it is new.
     """
-    return _changed(_own_file(environ), values, tables, remarks)
+    return _changed(_own_file(environ), values, tables)
 
 
 def _change(path: Path, values: Mapping[str, Any]) -> None:
     """Set options in a file, or remove those whose value is None. Everything else in it stays as it is."""
-    _changed(path, values, {}, {}).write()
+    _changed(path, values, {}).write()
 
 
 def _changed(
     path: Path,
     values: Mapping[str, Any],
     tables: Mapping[str, Mapping[str, Any] | None],
-    remarks: Mapping[str, str],
 ) -> OwnChange:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
@@ -351,9 +349,9 @@ def _changed(
     try:
         old = read_own(path, MOST_FILE_BYTES).decode() if path.exists() else None
         document = tomlkit.parse("\n".join(_uncommented(line, values) for line in (old or "").split("\n")))
-        _set_in(document, values, remarks)
+        _set_in(document, values)
         for name, table in tables.items():
-            _set_table(document, name, table, remarks)
+            _set_table(document, name, table)
         text = tomlkit.dumps(document)
     except TOMLKitError as error:
         raise ConfigurationError(f"{path} cannot be changed: {error}") from None
@@ -362,21 +360,16 @@ def _changed(
     return OwnChange(path, old, text)
 
 
-def _set_in(table: Any, values: Mapping[str, Any], remarks: Mapping[str, str]) -> None:
+def _set_in(table: Any, values: Mapping[str, Any]) -> None:
     """Set options in a table of tomlkit, or remove those whose value is None."""
     for key, value in values.items():
         if value is None:
             table.pop(key, None)
-            continue
-        is_new = key not in table
-        table[key] = value
-        if is_new and key in remarks:
-            table[key].comment(remarks[key])
+        else:
+            table[key] = value
 
 
-def _set_table(
-    document: Any, name: str, values: Mapping[str, Any] | None, remarks: Mapping[str, str]
-) -> None:
+def _set_table(document: Any, name: str, values: Mapping[str, Any] | None) -> None:
     """Set the options of one repository in a document of tomlkit; None removes its table."""
     import tomlkit
 
@@ -389,7 +382,7 @@ def _set_table(
         return
     if name not in all_of_them:
         all_of_them[name] = tomlkit.table()
-    _set_in(all_of_them[name], values, remarks)
+    _set_in(all_of_them[name], values)
 
 
 def _uncommented(line: str, values: Mapping[str, Any]) -> str:

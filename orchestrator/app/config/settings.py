@@ -252,6 +252,12 @@ class Loaded:
     repositories: frozenset[str] = frozenset()
 
     @property
+    def named_key(self) -> tuple[str | None, str]:
+        """The variable with the key for the model's server, if the person names one, and the server's address."""
+        named = self.settings.api_key_variable
+        return named, _server_of_model(self.settings.model, self.settings.api_url) if named else ""
+
+    @property
     def typed(self) -> dict[str, Any]:
         """The options that the person typed as flags."""
         kinds = {key: origin.kind for key, origin in self.origin.items()}
@@ -283,10 +289,16 @@ def load_settings(
     if named is not None and tables:
         sources = (_from_server(environ), dict(own), *map(dict, others))
         table = tables.get(named(_merged(sources, []).settings.github_url), {})
+        everywhere = _server_named((own,))
         if "model" in table:  # it is at the table's address, or at its vendor's
             own.pop("api_url", None)
         own |= table
+        if (
+            _KEY_VARIABLE not in table and _server_named((own,)) != everywhere
+        ):  # the key is for the other server
+            own.pop(_KEY_VARIABLE, None)
     _leave_out_address(own, others[1:], notices)
+    _leave_out_key((own, *others), notices)
     loaded = _merged((_from_server(environ), own, *others), notices)
     return replace(
         loaded,
@@ -318,6 +330,48 @@ def _leave_out_address(own: _Source, typed: Sequence[_Source], notices: list[str
     notices.append(
         f"{place.names('api_url')} is for {saved}, so {by.names('model')} {model} is asked at its vendor's server"
     )
+
+
+_KEY_VARIABLE = "api_key_variable"
+
+
+def _leave_out_key(sources: Sequence[_Source], notices: list[str]) -> None:
+    """Leave out the named variable of a key where a later source names another server: the key is not for that one.
+
+    Args:
+        sources: the one with the highest precedence last.
+    """
+    named = [at for at, source in enumerate(sources) if _KEY_VARIABLE in source]
+    if not named or sources[named[-1]][_KEY_VARIABLE][1].kind is SourceKind.LOCAL_FILE:
+        return
+    before, now = (_server_named(some) for some in (sources[: named[-1] + 1], sources))
+    if before == now:
+        return
+    variable, place = sources[named[-1]][_KEY_VARIABLE]
+    for source in sources:
+        source.pop(_KEY_VARIABLE, None)
+    is_asked = now or not before  # the echo and a recorded run ask no server
+    if is_asked and not any(variable in usual for usual in VARIABLES.values()):
+        notices.append(
+            f"{place.names(_KEY_VARIABLE)} is for {before or 'the model beside it, and there is none'}, "
+            f"so {variable} is not used"
+        )
+
+
+def _server_named(sources: Iterable[_Source]) -> str:
+    """Return the address of the model's server, as some sources name it; empty if they do not."""
+    found: dict[str, str] = {}
+    for source in sources:
+        found |= {key: str(source[key][0]) for key in ("model", "api_url") if key in source}
+    return _server_of_model(found.get("model"), found.get("api_url"))
+
+
+def _server_of_model(model: str | None, api_url: str | None) -> str:
+    """Return the address of a model's server; empty if nothing names it."""
+    from orchestrator.engine.models.catalog import OFFICIAL_URLS, provider_in
+
+    provider = provider_in(model or "")
+    return (api_url or (OFFICIAL_URLS.get(provider, "") if provider else "")).rstrip("/")
 
 
 def _merged(sources: Iterable[_Source], notices: list[str]) -> Loaded:
@@ -633,8 +687,9 @@ def check_value(key: str, value: Any, origin: Origin) -> None:
     try:
         Settings(**{key: value})
     except ValidationError:
+        shown = "" if key == _KEY_VARIABLE else f" = {_shown(value)}"  # somebody may give the key itself
         raise ConfigurationError(
-            f"{origin.names(key)} = {_shown(value)}: must be {all_options()[key].allowed}"
+            f"{origin.names(key)}{shown}: must be {all_options()[key].allowed}"
         ) from None
 
 

@@ -313,7 +313,9 @@ class _Model:
         """Return the variable whose key goes to the model's server; empty for none."""
         if named.key is None:
             return ""
+        named_by_person = self._context.settings.api_key_variable
         names = (*(name for vendor in set(KEY_OF.values()) for name in VARIABLES[vendor]), OTHER_KEY)
+        names = (named_by_person, *names) if named_by_person else names
         return next(
             (name for name in names if self._context.environ.get(name, "").strip() == named.key), OTHER_KEY
         )

@@ -137,7 +137,7 @@ class BuildContext:
             redactor: None for the one that knows the secrets of this environment.
         """
         loaded = load_settings(flags, environ, cwd, named)
-        keys, home = ApiKeys.of(environ), Home.of(environ)
+        keys, home = ApiKeys.of(environ, *loaded.named_key), Home.of(environ)
         known = redactor or known_secrets(environ)
         return cls(
             loaded, keys, home, clock or SystemClock(), emit, stop or Stop(), known, environ, observers

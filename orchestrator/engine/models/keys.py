@@ -27,6 +27,20 @@ def _key(*variables: str) -> Any:
     return field(default=None, metadata={"variables": variables})
 
 
+@dataclass(frozen=True, slots=True)
+class NamedKey:
+    """The key in a variable that the person names for one server.
+
+    Attributes:
+        key: None if the variable is not set.
+        api_url: address of the server.
+    """
+
+    variable: str
+    key: str | None = field(repr=False)
+    api_url: str
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class ApiKeys:
     """The keys in the environment; None for those that are not set. The `repr` does not show them.
@@ -40,6 +54,7 @@ class ApiKeys:
         github: token for github.com and the configured server.
         github_enterprise: token for every server but github.com.
         github_app: private key of a GitHub App, PEM text.
+        named: key of the model's server in a variable that the person names; None if they name none.
     """
 
     openai: str | None = _key("OPENAI_API_KEY")
@@ -56,13 +71,17 @@ class ApiKeys:
     github: str | None = _key("GITHUB_TOKEN", "GH_TOKEN")
     github_enterprise: str | None = _key("GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN")
     github_app: str | None = _key(APP_KEY, APP_KEY_FILE)
+    named: NamedKey | None = None
 
     def __repr__(self) -> str:
         return "ApiKeys()"
 
     @classmethod
-    def of(cls, environ: Environment) -> ApiKeys:
+    def of(cls, environ: Environment, variable: str | None = None, api_url: str = "") -> ApiKeys:
         """Read the keys from an environment.
+
+        Args:
+            variable: has the key for the server at `api_url`; None if the usual variable has it.
 
         Raises:
             ConfigurationError: a value cannot be a key, or the App's key file cannot be read.
@@ -70,10 +89,13 @@ class ApiKeys:
         plain = {
             name: _first(environ, variables) for name, variables in VARIABLES.items() if name != "github_app"
         }
-        return cls(**plain, github_app=_app_key(environ))
+        named = None if variable is None else NamedKey(variable, _first(environ, (variable,)), api_url)
+        return cls(**plain, github_app=_app_key(environ), named=named)
 
 
-VARIABLES: dict[str, tuple[str, ...]] = {key.name: key.metadata["variables"] for key in fields(ApiKeys)}
+VARIABLES: dict[str, tuple[str, ...]] = {
+    key.name: key.metadata["variables"] for key in fields(ApiKeys) if key.metadata
+}
 """The variables of each key."""
 
 
@@ -98,6 +120,8 @@ def key_for_server(keys: ApiKeys, api_url: str, key_host: Iterable[str], protoco
     ==============================================  ===============================================
     key                                             goes to
     ==============================================  ===============================================
+    that of `api_key_variable`                      the server of the model beside which it is set; if
+                                                    it has another use, only where that permits it
     a vendor's                                      the vendor's own servers (`vendor_of`), and the
                                                     servers that the person names in `key_host`
     PULLWRIGHT_API_KEY                              every other server
@@ -112,10 +136,13 @@ def key_for_server(keys: ApiKeys, api_url: str, key_host: Iterable[str], protoco
     """
     from orchestrator.engine.models.catalog import vendor_of
 
-    own = vendor_of(api_url)
+    own, place, named = vendor_of(api_url), server_of(api_url), keys.named
+    if named is not None and place is not None and server_of(named.api_url) == place:
+        of = next((name for name, variables in VARIABLES.items() if named.variable in variables), "other")
+        if of in {"other", own}:
+            return ServerKey(named.key, named.variable, f"set {named.variable} to the key of {place}")
     if own is not None:
         return ServerKey(getattr(keys, own), VARIABLES[own][0])
-    place = server_of(api_url)
     for vendor, _, host in (one.partition("=") for one in key_host):
         if place is None or server_of(f"{place.scheme}://{host}") != place:
             continue

@@ -63,7 +63,7 @@ from orchestrator.core.prompts import one_line, render
 from orchestrator.core.suggestions import PROGRAM
 from orchestrator.engine.models.catalog import OFFICIAL_URLS, parse_model, price_usd
 from orchestrator.engine.models.connect import KEY_OF
-from orchestrator.engine.models.keys import OTHER_KEY, key_for_server
+from orchestrator.engine.models.keys import VARIABLES, key_for_server
 from orchestrator.engine.models.listing import local_servers
 from orchestrator.plugins.onboarding.files import (
     WORKFLOW_FILE,
@@ -714,6 +714,8 @@ class _Setup:
             everywhere = {"model": decided.model.name}
             if decided.model.api_url:
                 everywhere["api_url"] = decided.model.api_url
+            if variable := self._key_variable(decided.model):
+                everywhere["api_key_variable"] = variable
             everywhere |= (
                 {"max_usd": decided.max_usd} if decided.is_priced else {"max_minutes": _USUAL_MINUTES}
             )
@@ -729,17 +731,21 @@ class _Setup:
         tables: dict[str, dict[str, Any] | None] = {self._name(): here}
         if not self._local and self._site.label in present.get(REPOSITORIES, {}):
             tables[self._site.label] = None
-        return own_change(everywhere, tables, self._remarks(decided.model), os.environ)
+        return own_change(everywhere, tables, os.environ)
 
-    def _remarks(self, model: _Model | None) -> dict[str, str]:
-        """Return where the key of the model comes from, as a comment for the file. The file never has the key."""
-        if model is None:
-            return {}
-        keys, ref = self._context.keys, parse_model(model.name) if not model.api_url else None
-        if ref is None:
-            return {"api_url": f"its key: {OTHER_KEY}"} if keys.other else {}
-        found = key_for_server(keys, OFFICIAL_URLS.get(ref.provider, ""), (), KEY_OF[ref.provider])
-        return {"model": f"its key: {found.variable}"}
+    def _key_variable(self, model: _Model) -> str:
+        """Return the variable that has the key of the model; empty if none is set. The file never has the key."""
+        keys, settings = self._context.keys, self._context.settings
+        ref = parse_model(model.name) if not model.api_url else None
+        server = model.api_url or (OFFICIAL_URLS.get(ref.provider, "") if ref else "")
+        found = key_for_server(keys, server, settings.key_host, KEY_OF[ref.provider] if ref else "openai")
+        named = settings.api_key_variable
+        if "api_key_variable" in self._typed and named:
+            return named
+        variables = next((some for some in VARIABLES.values() if found.variable in some), (found.variable,))
+        return next(
+            (one for one in (named, *variables) if one and os.environ.get(one, "").strip() == found.key), ""
+        )
 
     def _show_own(self, own: OwnChange | None) -> None:
         if own is not None and own.new != own.old:

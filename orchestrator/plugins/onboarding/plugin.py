@@ -32,7 +32,9 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     text = "write nothing here, but propose the files as one pull request; if it is open, update its text"
     add_switch(parser, "--pull-request", text)
     add_switch(parser, "--yes", "ask nothing, even if a file changes")
-    add_settings(parser, {"model", "api_url", *TEST_KEYS, "max_usd", "label", "base", "github_url"})
+    add_settings(
+        parser, {"model", "api_url", "api_key_variable", *TEST_KEYS, "max_usd", "label", "base", "github_url"}
+    )
 
 
 _TEXT = "set a repository up: rules, label, workflow, your own options"

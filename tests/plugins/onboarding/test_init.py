@@ -28,6 +28,7 @@ TESTED = {
     "tests/test_calc.py": "",
 }
 VENDOR = "anthropic:claude-sonnet-4-5"
+KEY = "key-of-team-4f9a1c77d0e24b5f"
 BRANCH = "pullwright/onboarding"
 several_starts = pytest.mark.slow(
     reason="several starts of the program; the like of it is in the default tier"
@@ -213,6 +214,44 @@ def test_after_init_a_run_needs_neither_a_repository_nor_a_model(
     assert (elsewhere.code, len(stage.model.requests)) == (2, 1)
     assert "no repository is named: pass --repo" in elsewhere.err
     assert "pullwright init" in elsewhere.err
+
+
+@pytest.mark.parametrize(
+    ("environ", "saved"),
+    [
+        ({}, None),
+        ({"PULLWRIGHT_API_KEY": "key-of-others"}, "PULLWRIGHT_API_KEY"),
+        ({"OPENAI_API_KEY": "key-of-openai"}, None),  # it does not go to this server
+        ({"TEAM_API_KEY": "key-of-team"}, "TEAM_API_KEY"),  # typed
+    ],
+)
+def test_the_variable_with_the_models_key_is_saved_and_never_the_key(
+    stage: Stage, folder: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], saved: str | None
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    flags = ("--api-key-variable", saved) if saved == "TEAM_API_KEY" else ()
+    own = set_up(stage, monkeypatch, folder, *flags).read_text()
+    assert tomllib.loads(own).get("api_key_variable") == saved
+    assert "key-of" not in own
+
+
+def test_a_saved_variable_has_the_key_that_the_server_gets(
+    stage: Stage, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEAM_API_KEY", KEY)
+    set_up(stage, monkeypatch, folder, "--api-key-variable", "TEAM_API_KEY")
+    stage.script(FIX_IT)
+    run = stage.command("run", "--task", "Fix add()")
+    assert run.code == 0, run.err
+    assert stage.model.requests[0].headers["authorization"] == f"Bearer {KEY}"
+    assert KEY not in run.out + run.err
+    monkeypatch.delenv("TEAM_API_KEY")
+    refused = stage.command("run", "--task", "Fix it again")
+    assert (refused.code, len(stage.model.requests)) == (2, 1)
+    assert "no key for openai-chat:scripted-1: set TEAM_API_KEY" in refused.err
+    shown = stage.command("config")
+    assert "TEAM_API_KEY" in shown.out
 
 
 def test_an_own_file_that_is_there_is_changed_by_a_person_only_and_keeps_what_it_says_for_all(

@@ -96,6 +96,76 @@ def test_a_vendors_model_is_not_asked_at_the_saved_address_of_another(place: Pla
     assert place.load({"model": "anthropic:b"}).settings.api_url == local
 
 
+_LOCAL = "http://127.0.0.1:1/v1"
+_SAVED = f'model = "openai-chat:a"\napi_url = "{_LOCAL}"\napi_key_variable = "TEAM_API_KEY"\n'
+
+
+@table(
+    ("saved", "flags", "used"),
+    [
+        (_SAVED, {}, _LOCAL),
+        (_SAVED, {"model": "openai-chat:b"}, _LOCAL),
+        (_SAVED, {"max_usd": "5"}, _LOCAL),
+        (_SAVED, {"model": "anthropic:b"}, ""),
+        (_SAVED, {"api_url": "http://127.0.0.1:2/v1"}, ""),
+        (_SAVED, {"api_url": _LOCAL}, _LOCAL),
+        (
+            _SAVED,
+            {"api_url": "http://127.0.0.1:2/v1", "api_key_variable": "TEAM_API_KEY"},
+            "http://127.0.0.1:2/v1",
+        ),
+        ('model = "openai:a"\napi_key_variable = "A_KEY"\n', {"model": "anthropic:b"}, ""),
+        (
+            'model = "openai:a"\napi_key_variable = "A_KEY"\n',
+            {"model": "openai-chat:b"},
+            "https://api.openai.com/v1",
+        ),
+        ('api_key_variable = "A_KEY"\n', {"model": "openai:a"}, ""),
+        (
+            f'{_SAVED}[repository."o/n"]\napi_url = "http://127.0.0.1:3/v1"\n',
+            {},
+            "",
+        ),
+        (f'{_SAVED}[repository."o/n"]\nmodel = "anthropic:c"\n', {}, ""),
+        (f'{_SAVED}[repository."o/n"]\nmax_usd = 5.0\n', {}, _LOCAL),
+        (
+            f'{_SAVED}[repository."o/n"]\nmodel = "anthropic:c"\napi_key_variable = "B_KEY"\n',
+            {},
+            "https://api.anthropic.com/v1",
+        ),
+    ],
+)
+def test_a_named_key_is_for_the_server_beside_which_it_is_named(
+    place: Place, saved: str, flags: dict[str, str], used: str
+) -> None:
+    place.user.write_text(saved)
+    loaded = load_settings(
+        flags, {"PULLWRIGHT_CONFIG": str(place.user)}, place.local.parent, lambda _url: "o/n"
+    )
+    assert loaded.named_key[1] == used
+    assert bool(loaded.settings.api_key_variable) is bool(used)
+
+
+def test_a_named_key_that_is_not_used_is_told(place: Place) -> None:
+    place.user.write_text(_SAVED)
+    (notice,) = place.load({"api_url": "http://127.0.0.1:2/v1"}).notices
+    assert notice == f"api_key_variable in {place.user} is for {_LOCAL}, so TEAM_API_KEY is not used"
+    place.user.write_text('api_key_variable = "A_KEY"\n')
+    (notice,) = place.load({"model": "openai:a"}).notices
+    assert "is for the model beside it, and there is none" in notice
+    # A vendor's own variable is no news.
+    place.user.write_text('model = "openai:a"\napi_key_variable = "OPENAI_API_KEY"\n')
+    assert place.load({"model": "anthropic:b"}).notices == ()
+
+
+@table("value", ["sk-1234567890abcdef", "team_api_key", "HOME", "A KEY", "A_KEY=x", ""])
+def test_only_the_name_of_a_secret_variable_names_a_key(place: Place, value: str) -> None:
+    place.user.write_text(f'model = "openai:a"\napi_key_variable = "{value}"\n')
+    with pytest.raises(ConfigurationError, match="must be the name of an environment variable") as caught:
+        place.load()
+    assert "sk-" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("toml", "message"),
     [
@@ -404,6 +474,7 @@ _A_VALUE_OF = {
     "price": "'0/0'",
     "fallback_model": "['openai:x']",
     "key_host": "['openai=example.com']",
+    "api_key_variable": "'TEAM_API_KEY'",
     "claim_minutes": "5.0",
     "propose_failing": "true",
     "untested": "true",

@@ -14,6 +14,7 @@ from tests.tables import table
 ALL = ApiKeys(
     openai="key-of-openai", anthropic="key-of-anthropic", gemini="key-of-gemini", other="key-of-others"
 )
+_GEMINI = "https://generativelanguage.googleapis.com/v1beta"
 VENDORS = {
     "https://api.openai.com/v1": "openai",
     "https://API.OpenAI.com/v1": "openai",
@@ -65,6 +66,49 @@ def test_a_vendors_own_servers_get_its_key_whatever_protocol_is_asked(url: str, 
     for protocol in ("openai", "anthropic", "gemini"):
         assert key_for_server(ALL, url, (), protocol).key == f"key-of-{vendor}"
     assert key_for_server(ApiKeys(other="key-of-others"), url, (), vendor).key is None
+
+
+@table(
+    ("variable", "api_url", "asked", "key"),
+    [
+        ("TEAM_API_KEY", "https://llm.example/v1", "https://llm.example/v1", "key-of-team"),
+        ("TEAM_API_KEY", "https://llm.example/v1", "https://llm.example:443/v2", "key-of-team"),
+        ("TEAM_API_KEY", "https://llm.example/v1", "https://other.example/v1", "key-of-others"),
+        ("TEAM_API_KEY", "https://llm.example/v1", "http://llm.example/v1", "key-of-others"),
+        ("TEAM_API_KEY", "https://api.openai.com/v1", "https://api.openai.com/v1", "key-of-team"),
+        ("TEAM_API_KEY", "https://api.openai.com/v1", "https://api.anthropic.com/v1", "key-of-anthropic"),
+        ("TEAM_API_KEY", "", "https://llm.example/v1", "key-of-others"),
+        # What has another use already goes only where it always goes.
+        ("OPENAI_API_KEY", "https://llm.example/v1", "https://llm.example/v1", "key-of-others"),
+        ("GITHUB_TOKEN", "https://llm.example/v1", "https://llm.example/v1", "key-of-others"),
+        ("GITHUB_TOKEN", "https://api.openai.com/v1", "https://api.openai.com/v1", "key-of-openai"),
+        ("GOOGLE_API_KEY", _GEMINI, _GEMINI, "key-of-google"),
+        ("PULLWRIGHT_API_KEY", "https://api.openai.com/v1", "https://api.openai.com/v1", "key-of-others"),
+    ],
+)
+def test_a_named_variable_has_the_key_of_one_server(
+    variable: str, api_url: str, asked: str, key: str
+) -> None:
+    environ = {
+        "OPENAI_API_KEY": "key-of-openai",
+        "ANTHROPIC_API_KEY": "key-of-anthropic",
+        "GEMINI_API_KEY": "key-of-gemini",
+        "GOOGLE_API_KEY": "key-of-google",
+        "PULLWRIGHT_API_KEY": "key-of-others",
+        "GITHUB_TOKEN": "token-of-github",
+        "TEAM_API_KEY": "key-of-team",
+    }
+    assert granted(asked, keys=ApiKeys.of(environ, variable, api_url)) == key
+    assert "key-of-team" not in repr(ApiKeys.of(environ, variable, api_url).named)
+
+
+def test_a_named_variable_that_is_not_set_is_named() -> None:
+    found = key_for_server(
+        ApiKeys.of({}, "TEAM_API_KEY", "https://a.example"), "https://a.example", (), "openai"
+    )
+    assert (found.key, found.variable) == (None, "TEAM_API_KEY")
+    with pytest.raises(ConfigurationError, match="TEAM_API_KEY holds a space"):
+        ApiKeys.of({"TEAM_API_KEY": "a b"}, "TEAM_API_KEY")
 
 
 @table(
