@@ -83,7 +83,7 @@ def restored(
 
 def saved(*, knows: bool = True, work: bool = True, branch: str = BRANCH) -> Earlier:
     state = replace(STATE, tip=TIP if knows else LATER)
-    return Earlier(state, WORK if work else None, "refs/work/issue-1", WORK, "b" * 40, branch=branch)
+    return Earlier(state, WORK if work else None, "refs/saved/issue-1", WORK, "b" * 40, branch=branch)
 
 
 APPLIED = RestoredWork(("a.py", "b.py"), base_moved=True)
@@ -93,14 +93,14 @@ APPLIED = RestoredWork(("a.py", "b.py"), base_moved=True)
     ("earlier", "branch", "done", "expected"),
     [
         (None, None, [], RestoredWork()),
-        (saved(branch=""), None, ["apply 2 refs/work/issue-1"], APPLIED),
+        (saved(branch=""), None, ["apply 2 refs/saved/issue-1"], APPLIED),
         (saved(branch="", work=False), None, [], RestoredWork()),
-        (saved(), None, ["apply 2 refs/work/issue-1"], APPLIED),
+        (saved(), None, ["apply 2 refs/saved/issue-1"], APPLIED),
         # Somebody merged the branch: what it does not contain is what was saved.
-        (saved(), MERGED, ["apply 2 refs/work/issue-1"], replace(APPLIED, tip=TIP)),
+        (saved(), MERGED, ["apply 2 refs/saved/issue-1"], replace(APPLIED, tip=TIP)),
         (saved(work=False), MERGED, [], RestoredWork(tip=TIP)),
-        (saved(), ONE, ["apply 2 refs/work/issue-1"], replace(APPLIED, tip=TIP)),
-        (saved(), SEVERAL, ["apply 2 refs/work/issue-1"], replace(APPLIED, tip=TIP)),
+        (saved(), ONE, ["apply 2 refs/saved/issue-1"], replace(APPLIED, tip=TIP)),
+        (saved(), SEVERAL, ["apply 2 refs/saved/issue-1"], replace(APPLIED, tip=TIP)),
         # The branch has what was saved, and more.
         (
             saved(knows=False),
@@ -187,16 +187,16 @@ JOINED = RestoredWork(
     [
         (REVIEW, None, None, [], f"the branch {BRANCH} of pull request #7 is gone"),
         (REVIEW, None, ONE, [f"apply 1 refs/heads/{BRANCH}"], WHOLE),
-        (REVIEW, saved(), ONE, ["apply 2 refs/work/issue-1"], replace(APPLIED, tip=TIP)),
+        (REVIEW, saved(), ONE, ["apply 2 refs/saved/issue-1"], replace(APPLIED, tip=TIP)),
         (REVIEW, saved(knows=False), ONE, [f"apply 1 refs/heads/{BRANCH}"], WHOLE),
         (REVIEW, saved(work=False), ONE, [f"apply 1 refs/heads/{BRANCH}"], WHOLE),
         (REVIEW, None, SEVERAL, [f"continue {BRANCH}"], JOINED),
         (REVIEW, saved(knows=False), SEVERAL, [f"continue {BRANCH}"], JOINED),
-        (REVIEW, saved(), SEVERAL, ["apply 2 refs/work/issue-1"], replace(APPLIED, tip=TIP)),
+        (REVIEW, saved(), SEVERAL, ["apply 2 refs/saved/issue-1"], replace(APPLIED, tip=TIP)),
         (REVIEW, saved(), PEOPLES, [], LEFT_TO_THEM),
         (pull("Pullwright:REBASE"), None, PEOPLES, [f"continue {BRANCH}"], JOINED),
         (pull("pullwright:rebase"), saved(), PEOPLES, [f"continue {BRANCH}"], JOINED),
-        (UNFINISHED, saved(), ONE, ["apply 2 refs/work/issue-1"], replace(APPLIED, tip=TIP)),
+        (UNFINISHED, saved(), ONE, ["apply 2 refs/saved/issue-1"], replace(APPLIED, tip=TIP)),
         # A later cycle has pushed since.
         (UNFINISHED, saved(knows=False), ONE, [], RestoredWork(tip=TIP, is_over=True)),
         (UNFINISHED, None, ONE, [f"apply 1 refs/heads/{BRANCH}"], WHOLE),
@@ -225,7 +225,7 @@ def test_work_on_a_pull_request(  # noqa: PLR0913  a table
 def test_what_a_later_cycle_pushed_is_over_only_where_nothing_begun_led_to_it(tmp_path: Path) -> None:
     begun = replace(STATE, tip=LATER, proposal=BegunProposal("Add", "", BRANCH, TIP))
     found, clone = restored(tmp_path, replace(saved(), state=begun), ONE, UNFINISHED)
-    assert (found, clone.done) == (replace(APPLIED, tip=TIP), ["apply 2 refs/work/issue-1"])
+    assert (found, clone.done) == (replace(APPLIED, tip=TIP), ["apply 2 refs/saved/issue-1"])
 
 
 def test_a_file_is_told_apart_by_its_content_its_mode_and_its_kind(tmp_path: Path) -> None:
