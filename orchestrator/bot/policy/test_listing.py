@@ -409,7 +409,7 @@ def _text_below_head(node: _Function, lines: Sequence[bytes]) -> bytes:
     start = min([first.lineno, *(item.lineno for item in getattr(first, "decorator_list", ()))])
     head = lines[start - 1 : start]
     below = lines[start : node.end_lineno]
-    text = (*(row[first.col_offset :] for row in head if start == first.lineno), *below)
+    text = (*(row[first.col_offset :] for row in head), *below)
     return b"\n".join(filter(None, map(bytes.strip, text)))
 
 

@@ -22,6 +22,7 @@ ONE = "def test_total():\n    assert total([1, 2]) == 3\n"
 TWO = ONE + "\ndef test_empty():\n    assert total([]) == 0\n"
 CLASS = "class TestTotal:\n    def test_total(self):\n        assert total([1, 2]) == 3\n"
 CASE = f"import unittest\n\n{CLASS}".replace("TestTotal", "TotalTest(unittest.TestCase)")
+DECORATED = "def test_a():\n    @one\n    def inner():\n        return 1\n    assert inner()\n"
 PATH = "tests/test_a.py"
 
 
@@ -55,6 +56,9 @@ def listed(old: str | bytes | None, new: str | bytes | None, path: str = PATH) -
         (ONE, f"if False:\n    {ONE.replace('    ', '        ')}", ["test_total"]),
         (ONE, f"if __name__ == '__main__':\n    {ONE.replace('    ', '        ')}", ["test_total"]),
         (ONE, f"def outer():\n    {ONE.replace('    ', '        ')}", ["test_total"]),
+        (ONE, f"if TYPE_CHECKING:\n    {ONE.replace('    ', '        ')}", ["test_total"]),
+        (ONE, f"if typing.TYPE_CHECKING:\n    {ONE.replace('    ', '        ')}", ["test_total"]),
+        (DECORATED, DECORATED.replace("test_a", "test_b").replace("@one", "@two"), ["test_a"]),
     ],
 )
 def test_a_test_that_vanished_is_named(old: str, new: str | None, gone: list[str]) -> None:
@@ -75,6 +79,13 @@ def test_a_test_that_vanished_is_named(old: str, new: str | None, gone: list[str
         (ONE, ONE.replace("3", "4")),
         (ONE, f"try:\n    import numpy\nexcept ImportError:\n    numpy = None\n\n{ONE}"),
         (ONE, "if numpy:\n    " + ONE.replace("    ", "        ")),
+        (ONE, "if numpy and scipy:\n    " + ONE.replace("    ", "        ")),
+        (ONE, f"import pytest\n\nneeds, made = pytest.importorskip, make()\n\n{ONE}"),
+        (ONE, f"import pytest\n\nneeds = pytest.importorskip\n\n{ONE}"),
+        (ONE, f"import pytest\n\nmade = make()\n\n{ONE}"),
+        (ONE, f"import pytest\n\ndef leave():\n    pytest.skip()\n\n{ONE}"),
+        (ONE, "import pytest\n\n" + ONE.replace("assert", "leave = pytest.skip\n    assert")),
+        (DECORATED, DECORATED.replace("test_a", "test_b")),
         (ONE, f"import pytest\n\nslow = pytest.mark.skip\n\n{ONE}"),
         (ONE, f"import pytest\n\n{ONE}\n@pytest.mark.skip\ndef test_new():\n    pass\n"),
         (ONE, ONE.replace("assert", "lexer.skip()\n    assert")),
@@ -104,6 +115,9 @@ SKIPPED = [
     f"{HEAD}__test__ = False\n{ONE}",
     f"{HEAD}def setup_module():\n    pytest.skip()\n{ONE}",
     f"{HEAD}@pytest.fixture(autouse=True)\ndef ready():\n    pytest.skip()\n{ONE}",
+    f"{HEAD}@noted\n@pytest.fixture(autouse=True)\ndef ready():\n    pytest.skip()\n{ONE}",
+    f"{HEAD}@pytest.mark.skipif(version() < 1.5)\n{ONE}",
+    f"{HEAD}@pytest.mark.skipif(version() is None)\n{ONE}",
     HEAD + ONE.replace("assert", "pytest.skip()\n    assert"),
     HEAD + ONE.replace("assert", "raise unittest.SkipTest('later')\n    assert"),
 ]
@@ -126,6 +140,7 @@ def test_a_test_with_a_new_reason_to_be_skipped_is_named(new: str) -> None:
         f"{HEAD}@unittest.skip('later')\n{CLASS}",
         CLASS.replace("    def", "    pytestmark = pytest.mark.skip\n    def", 1),
         CLASS.replace("    def", "    __test__ = False\n    def", 1),
+        CLASS.replace("    def", "    pytestmark = pytest.mark.skip\n    class TestNone:\n        pass\n    def", 1),
         CLASS.replace("    def", "    def setUp(self):\n        self.skipTest('later')\n\n    def", 1),
     ],
 )
@@ -137,6 +152,42 @@ def test_a_reason_that_is_reworded_is_none_and_another_condition_is_one() -> Non
     old = f"{HEAD}@pytest.mark.skipif(sys.version_info < (3, 8), reason='old')\n{ONE}"
     assert not listed(old, old.replace("'old'", "'too old'")).skipped
     assert listed(old, old.replace("(3, 8)", "(3, 99)")).skipped
+    assert listed(old, old.replace("<", ">")).skipped
+
+
+def test_what_skips_a_class_skips_the_tests_of_the_classes_in_it() -> None:
+    inner = "class TestAll:\n" + "".join(f"    {line}\n" for line in CLASS.splitlines())
+    marked = inner.replace("    class", "    pytestmark = pytest.mark.skip\n    class", 1)
+    names = [one.what for one in listed(inner, marked).skipped]
+    assert names == ["TestAll.TestTotal.test_total may be skipped now"]
+
+
+@table("marked", [1, 2])
+def test_of_two_copies_a_test_moved_to_the_one_that_runs(marked: int) -> None:
+    skip = f"import pytest\n\npytestmark = pytest.mark.skip\n\n{ONE}"
+    copies = [change(f"tests/test_{n}.py", None, skip if n == marked else ONE) for n in (1, 2)]
+    assert list_tests([change(PATH, ONE, None), *copies]).skipped == ()
+
+
+def test_files_that_say_nothing_hide_none_after_them() -> None:
+    nothing = [change("tests/test_b.py", ONE, ONE), change("README.md", "a", "b")]
+    assert len(list_tests([*nothing, change(PATH, ONE, None)]).vanished) == 1
+    assert listed(TWO, ONE).lost == (f"{PATH}: test_empty is gone",)
+
+
+def test_tests_of_other_languages_are_lost_where_there_are_fewer_in_all() -> None:
+    def lost(*counts: tuple[int, int]) -> list[str]:
+        changes = [
+            change(f"{n}.test.ts", f"// {n}\n" + "it('a', f)\n" * old, "it('a', f)\n" * new)
+            for n, (old, new) in enumerate(counts)
+        ]
+        return [line.partition(":")[0] for line in list_tests(changes).lost]
+
+    assert lost((3, 1), (1, 2), (1, 1)) == ["0.test.ts"]
+    assert lost((2, 1), (1, 2)) == []
+    assert lost((2, 1), (0, 0)) == ["0.test.ts"]
+    assert lost((1, 0), (0, 0)) == ["0.test.ts"]
+    assert lost((0, 1), (1, 0)) == []
 
 
 def test_a_test_that_moved_to_another_file_and_is_skipped_there_is_skipped() -> None:
@@ -278,6 +329,12 @@ def test_a_listing_is_lines_and_says_how_many_are_left_out() -> None:
     lines = listed(many, None).lines()
     assert (len(lines), lines[-1]) == (50, "and 32 more")
     assert listed(None, None, "README.md").lines() == []
+    few = "".join(f"def test_{n}():\n    assert f({n})\n" for n in range(49))
+    assert len(lines := listed(few, None).lines()) == 50
+    assert lines[-1] == f"{PATH}: changed by +0 -98 lines; tests declared: 49 before, 0 now"
+    assert listed(few, None).lines(beside_runs=True) == []
+    noted = listed("", "import pytest\n", "shop/total.py")
+    assert noted.lines(beside_runs=True) == noted.lines() == ["shop/total.py:1: imports pytest"]
 
 
 @table(
