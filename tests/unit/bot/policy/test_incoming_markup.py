@@ -146,6 +146,38 @@ def left(text: str) -> str:
         ("<div hidden>\n\n1.[^1]: <div>\n\n</div>EVIL", "", "hidden element"),
         ("<div hidden>\n\n[^1]: </div>\n\nEVIL</div>b", "b", "hidden element"),
         ("[^1]: see <https://x.y> and <b>c</b>\n\nd", "\nd", "footnote"),
+        ("[a]\n\n[a]: http://x/(y)z 'EVIL'", "[a]\n\n[a]: http://x/(y)z", "title text"),
+        ("[a]\n\n[a]: http://x/(y 'EVIL'", "[a]\n\n[a]: http://x/(y", "title text"),
+        ("- a\n  <x-y>\n  ```mermaid\n  %% EVIL\n  ```\n", "- a\n  \n", "drawn block"),
+        ("- a\n  <x-y>\n  ```py EVIL\n  x\n  ```\n", "- a\n  \n  ```py\n  x\n  ```\n", "info string"),
+        ("<div>\n<! EVIL", "<div>\n", "HTML comment"),
+        ("see http://x`<!-- EVIL -->`", "see http://x``", "HTML comment"),
+        ("http://a b http://x`<!-- EVIL -->`", "http://a b http://x``", "HTML comment"),
+        ("\\\\![EVIL](http://x)", "\\\\![](http://x)", "alt text"),
+        ("<b hidden><i>EVIL</i></b><u title='EVIL'>c</u>", "<u>c</u>", "title text"),
+        ("<b hidden><i title='EVIL'>EVIL</i></b> <!-- EVIL -->x", " x", "HTML comment"),
+        ("[a](b\n'x\n\nmid\n\ny')\n\n<!-- EVIL -->", "[a](b)\n\n", "HTML comment"),
+        ("[a]: b\n    EVIL\n\nc", "\nc", "link definition"),
+        ("[a]: b\n    EVIL <b>\n\nc", "", "link definition"),
+        ("&<b hidden>EVIL</b>c", "&c", "hidden element"),
+        ("<div>\n&<b hidden>EVIL</b>c\n</div>", "<div>\n&c\n</div>", "hidden element"),
+        ("a <?<b hidden>EVIL</b> c", "a <? c", "hidden element"),
+        ("[a](http://x/((y)z) 'EVIL')", "[a](http://x/((y)z))", "title text"),
+        ("[a](x\\)y 'EVIL')", "[a]()", "title text"),
+        ("<sub>a</sub><b hidden><sub>EVIL</sub></b><sub><sub>b</sub></sub>", "<sub>a</sub><sub><sub>b</sub></sub>", "hidden element"),
+        ("a <b class=hidden-x>EVIL</b> c", "a <b>EVIL</b> c", "hidden attribute"),
+        ("a <b id=hidden>c</b>", "a <b>c</b>", "hidden attribute"),
+        ("a <pre lang=mermaid>EVIL</pre> c", "a  c", "hidden element"),
+        ("a <b lang=mermaid>c</b>", "a <b>c</b>", "hidden attribute"),
+        ("<b hidden>EVIL<br>EVIL</b>c", "c", "hidden element"),
+        ("<img hidden>c", "c", "hidden element"),
+        ("<b aria-hidden=false>c</b>", "<b>c</b>", "hidden attribute"),
+        ("<font color=red>c</font>", "<font>c</font>", "hidden attribute"),
+        ("<b hidden>x</i>EVIL</b>c", "c", "hidden element"),
+        ("a <b hidden><script></b></script>EVIL</b>c", "a c", "hidden element"),
+        ("[a]\n\n[a]: <http://x y> 'EVIL'", "[a]\n\n", "link definition"),
+        ("[a]: http://x 'EVIL'\n\n[a]", "[a]: http://x\n\n[a]", "title text"),
+        ("![image][b]\n\n[b]: http://x", "![](http://x)\n\n", "alt text"),
     ],
 )
 def test_what_github_does_not_show_is_taken_out_and_named(text: str, shown: str, kind: str) -> None:
@@ -171,6 +203,16 @@ def test_what_github_does_not_show_is_taken_out_and_named(text: str, shown: str,
         "a < b && c > d, x <y, 1<2, <3, a <= b, <>",
         "R&D &amp; &lt;!-- shown --&gt; &nbsp; &copy; AT&T ?a=1&shy=2",
         "\\<!-- shown -->",
+        "![shown]\n\n[shown]:",
+        "![shown]\n\n[shown]: h http",
+        "| a |\n---\n| x | shown |\n",
+        "| a |\n ---\n| x | shown |\n",
+        "[a]\n\n[a]: http://x/y)z 'shown'",
+        "$`\\phantom{shown}` shown",
+        "`\\phantom{shown}`$",
+        "$`x + y`$",
+        "a[^x] b",
+        "http://x `<!-- shown -->`",
         "\\<b title='shown'>",
         '<p align="center"><img width="300" height=20></p>',
         "<b>shown</b> <sub>x</sub><br/>H<sup>2</sup> <kbd>Ctrl</kbd>",
@@ -221,6 +263,10 @@ def test_dollars_that_hide_nothing_stay(text: str) -> None:
         ("[a]\n\n[a]: http://x\n", {"link definition": "[a]: http://x"}),
         ("[a][EVIL]\n\n[evil]: http://x\n", {"link address": "http://x"}),
         ('<a href="http://x">b</a>', {"link address": 'href="http://x"'}),
+        ("\\![shown](http://x)", {"link address": "http://x"}),
+        ("[x [b] y](http://z 'shown')\n\n[b]: http://q", {"link definition": "[b]: http://q"}),
+        ("[a][1]\n\n[1]: http://x", {"link definition": "[1]: http://x"}),
+        ("[a][a]\n\n[a]: http://x", {"link definition": "[a]: http://x"}),
     ],
 )
 def test_what_stays_and_is_not_on_the_page_is_reported(text: str, kept: dict[str, str]) -> None:
@@ -267,6 +313,10 @@ def test_letters_too_small_to_be_read_are_hidden() -> None:
     assert (
         left("<sup>a<sub>b</sub><sub>c<sub>EVIL</sub></sub></sup>") == "<sup>a<sub>b</sub><sub>c</sub></sup>"
     )
+
+
+def test_what_is_taken_out_as_a_whole_is_reported_once() -> None:
+    assert [item.kind for item in clean_words("[^1]: <p").removed] == ["footnote"]
 
 
 def test_visible_styles_keep_their_words() -> None:
