@@ -443,6 +443,20 @@ def test_a_diff_that_cannot_be_read_is_looked_at_whole() -> None:
     assert places_of_secrets(a_line_without_a_sign, HOLDS) == ["the change"]
 
 
+@table(
+    ("text", "places"),
+    [
+        (f'--- "a/\\303.txt"\n+++ "b/\\303.txt"\n@@ -0,0 +1 @@\n+{SECRET}\n', ["\\303.txt:1"]),
+        (f'--- a/x"\n+++ b/x"\n@@ -0,0 +1 @@\n+{SECRET}\n', ['x":1']),
+        (f"--- a/x\n+++ b/x\n@@ -1 +0,0 @@\n-{SECRET}\n", []),
+        (f"@@ -0,0 +1 @@\n+{SECRET}\n", ["the change"]),
+        (f"{SECRET} is no diff\n", ["the change"]),
+    ],
+)
+def test_how_a_diff_is_read(text: str, places: list[str]) -> None:
+    assert places_of_secrets(text, HOLDS) == places
+
+
 def test_of_many_places_five_are_named() -> None:
     many = "".join(diff("", f"{SECRET}\n", f"{number}.txt") for number in range(7))
     assert places_of_secrets(many, HOLDS) == [f"{number}.txt:1" for number in range(5)]

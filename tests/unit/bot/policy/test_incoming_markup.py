@@ -164,7 +164,11 @@ def left(text: str) -> str:
         ("a <?<b hidden>EVIL</b> c", "a <? c", "hidden element"),
         ("[a](http://x/((y)z) 'EVIL')", "[a](http://x/((y)z))", "title text"),
         ("[a](x\\)y 'EVIL')", "[a]()", "title text"),
-        ("<sub>a</sub><b hidden><sub>EVIL</sub></b><sub><sub>b</sub></sub>", "<sub>a</sub><sub><sub>b</sub></sub>", "hidden element"),
+        (
+            "<sub>a</sub><b hidden><sub>EVIL</sub></b><sub><sub>b</sub></sub>",
+            "<sub>a</sub><sub><sub>b</sub></sub>",
+            "hidden element",
+        ),
         ("a <b class=hidden-x>EVIL</b> c", "a <b>EVIL</b> c", "hidden attribute"),
         ("a <b id=hidden>c</b>", "a <b>c</b>", "hidden attribute"),
         ("a <pre lang=mermaid>EVIL</pre> c", "a  c", "hidden element"),

@@ -140,7 +140,9 @@ def test_a_test_with_a_new_reason_to_be_skipped_is_named(new: str) -> None:
         f"{HEAD}@unittest.skip('later')\n{CLASS}",
         CLASS.replace("    def", "    pytestmark = pytest.mark.skip\n    def", 1),
         CLASS.replace("    def", "    __test__ = False\n    def", 1),
-        CLASS.replace("    def", "    pytestmark = pytest.mark.skip\n    class TestNone:\n        pass\n    def", 1),
+        CLASS.replace(
+            "    def", "    pytestmark = pytest.mark.skip\n    class TestNone:\n        pass\n    def", 1
+        ),
         CLASS.replace("    def", "    def setUp(self):\n        self.skipTest('later')\n\n    def", 1),
     ],
 )
