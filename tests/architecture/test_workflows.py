@@ -22,7 +22,7 @@ FILES = [*WORKFLOWS, *ACTIONS]
 # Who runs on whose account: a step of one of these is looked at below.
 PINNED = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}|\$/[\w./-]+")
 _VALUE = r"(?:(?:inputs|steps|needs|vars|secrets|matrix|github)\.[\w.\[\]-]+|'\w+')"
-HARMLESS = re.compile(rf"\$\{{\{{ {_VALUE}(?: \|\| {_VALUE})* \}}\}}")
+HARMLESS = re.compile(rf"\$\{{\{{ (?:fromJSON\({_VALUE}\)|{_VALUE}(?: \|\| {_VALUE})*) \}}\}}")
 
 
 def loaded(path: Path) -> dict[Any, Any]:
@@ -77,7 +77,7 @@ def test_the_workflow_starts_on_events_once_a_task_and_is_not_cut_off_and_off_in
         *("check_suite", "workflow_run"),
     }
     assert triggers["issues"] == {"types": ["labeled"]}
-    (job,) = content["jobs"].values()
+    job = content["jobs"]["work"]
     # Of the job, not of the workflow: a run whose job is skipped takes no place from one that waits.
     assert "concurrency" not in content
     assert job["concurrency"]["cancel-in-progress"] is False
@@ -103,11 +103,29 @@ def test_the_workflow_starts_on_events_once_a_task_and_is_not_cut_off_and_off_in
 
 
 def test_the_job_ends_its_work_before_its_time_is_over() -> None:
-    (job,) = loaded(ROOT / ".github" / "workflows" / "pullwright.yml")["jobs"].values()
+    job = loaded(ROOT / ".github" / "workflows" / "pullwright.yml")["jobs"]["work"]
     (args,) = (step["with"]["args"] for step in job["steps"] if "args" in step.get("with", {}))
     minutes = re.search(r"--max-minutes=(\d+)", args)
     assert minutes
     assert int(minutes[1]) <= job["timeout-minutes"] - 10
+
+
+def test_the_job_of_the_model_has_no_identity_and_what_signs_its_results_runs_no_code() -> None:
+    jobs = loaded(ROOT / ".github" / "workflows" / "pullwright.yml")["jobs"]
+    assert set(jobs) == {"work", "attest"}
+    assert "id-token" not in jobs["work"]["permissions"]
+    assert jobs["attest"]["permissions"] == {"id-token": "write", "attestations": "write"}
+    (signs,) = jobs["attest"]["steps"]
+    assert signs["uses"].startswith("actions/attest@")
+    assert "run" not in signs
+    # What is signed is the first job's output alone, and nothing of the event.
+    given = {**signs["with"], **jobs["attest"]["strategy"]["matrix"]}
+    values = [text for text in given.values() if "${{" in text]
+    assert sorted(values) == [
+        "${{ fromJSON(needs.work.outputs.statements) }}",
+        "${{ matrix.digest }}",
+        "${{ matrix.predicate }}",
+    ]
 
 
 def test_the_code_of_a_pull_request_runs_without_rights_and_what_signs_runs_no_code() -> None:

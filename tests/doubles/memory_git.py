@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import difflib
 import fnmatch
+import hashlib
 import json
 import re
 import zlib
@@ -364,6 +365,9 @@ class MemoryClone(Clone):
         # The files that the next commit is compared with, and those that all work here is based on.
         self._head_files = self._base_files = self._start_files = self._files_of(self.base_commit)
         self._pushed_files: dict[str, bytes] | None = None
+
+    def commit_sha256(self, commit: str) -> str:
+        return hashlib.sha256(commit.encode()).hexdigest()
 
     # What is on the disk.
 

@@ -486,6 +486,25 @@ def test_why_there_was_nothing_to_do_is_inert_text_in_the_summary(bench: Bench) 
     )
 
 
+def test_what_the_tests_showed_is_an_output_for_the_job_that_signs(bench: Bench) -> None:
+    def stated(sha256: str, **predicate: Any) -> dict[str, Any]:
+        return {"subject": [{"digest": {"sha256": sha256}}], "predicate": {"result": "PASSED", **predicate}}
+
+    texts = (
+        result(statement=stated("a" * 64, failedTests=["x\nusd=9", "\u2028", "`$(id)`"])),
+        result(statement=stated("no digest\nusd=9")),
+        result(statement=None),
+        result(statement=stated("b" * 64)),
+    )
+    bench.says(f"printf '%s\\n' {shlex.quote(chr(10).join(texts))}")
+    bench.run()
+    assert set(bench.outputs) == {"home", "artifact", "outcome", "pull-request", "usd", "statements"}
+    first, second = json.loads(bench.outputs["statements"])
+    assert (first["digest"], second["digest"]) == (f"sha256:{'a' * 64}", f"sha256:{'b' * 64}")
+    assert json.loads(first["predicate"])["failedTests"] == ["x\nusd=9", "\u2028", "`$(id)`"]
+    assert bench.output.read_text().isascii()
+
+
 @pytest.mark.parametrize("has_uv", [True, False])
 def test_installing_checks_every_file_and_runs_nothing_of_the_workspace(bench: Bench, has_uv: bool) -> None:  # noqa: FBT001  a table
     uv = 'mkdir -p installer/bin; cp "$0" installer/bin/uv;' if has_uv else ""

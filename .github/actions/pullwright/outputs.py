@@ -1,9 +1,10 @@
-"""Turns the results of cycles, a JSON object a line, into the action's outputs. No text of others goes through.
+"""Turns the results of cycles, a JSON object a line, into the action's outputs. No text of others goes through, but names of tests.
 
 Why there was nothing to do is added to the file that is named, the job's summary, as text in which nothing is markup.
 """  # noqa: INP001  a script
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -28,6 +29,26 @@ def outputs(results: Iterable[dict[str, Any]]) -> Iterator[str]:
     yield f"usd={'' if unknown else f'{sum(prices):.4f}'}"
 
 
+MOST_CHARS = 900_000
+"""GitHub keeps 1 MB of a job's outputs: https://docs.github.com/en/actions/reference/limits."""
+
+
+def statements(results: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """A line with what the tests showed of each proposed commit, which another job signs without running anything.
+
+    JSON in ASCII has no line break, so that no value can begin another output.
+    """
+    made = []
+    for statement in (result["statement"] for result in results if result.get("statement")):
+        digest = statement["subject"][0]["digest"]["sha256"]
+        if re.fullmatch("[0-9a-f]{64}", digest):
+            predicate = json.dumps(statement["predicate"], separators=(",", ":"))
+            made.append({"digest": f"sha256:{digest}", "predicate": predicate})
+    line = f"statements={json.dumps(made)}"
+    if made and len(line) <= MOST_CHARS:
+        yield line
+
+
 def looks(results: Iterable[dict[str, Any]]) -> Iterator[str]:
     """Why there was nothing to do, as Markdown."""
     for result in results:
@@ -38,6 +59,6 @@ def looks(results: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 if __name__ == "__main__":
     found = [json.loads(line) for line in sys.stdin if line.strip()]
-    sys.stdout.writelines(f"{line}\n" for line in outputs(found))
+    sys.stdout.writelines(f"{line}\n" for line in (*outputs(found), *statements(found)))
     with Path(sys.argv[1]).open("a", encoding="utf-8") as summary:
         summary.writelines(looks(found))

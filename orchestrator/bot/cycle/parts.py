@@ -181,6 +181,7 @@ class CycleResult:
         changed: the files and lines of the pull request.
         left_out: changed files that the pull request does not have.
         tests: what the test runs prove, and their counts, in the form of `run --json`; None if there were none.
+        statement: the in-toto statement about the tests of the proposed commit, for whoever signs it; None without one.
         usd: None if the model's price is unknown.
         uncertain_usd: the estimated part of `usd`, for requests whose cost was not reported.
         uncertain_tokens: tokens of such requests, in addition to `usage`.
@@ -213,6 +214,7 @@ class CycleResult:
     changed: DiffStat | None = None
     left_out: Sequence[Withheld] = ()
     tests: dict[str, Any] | None = None
+    statement: dict[str, Any] | None = None
     usage: Usage = field(default_factory=Usage)
     usd: float | None = 0.0
     uncertain_usd: float = 0.0

@@ -22,7 +22,7 @@ from orchestrator.bot.git.base import CommitScreen
 from orchestrator.bot.git.staging import A_SUBMODULE, IN_SUBMODULE
 from orchestrator.bot.policy.change_checks import places_of_secrets
 from orchestrator.bot.policy.test_listing import TestListing
-from orchestrator.bot.verification.page import find_block
+from orchestrator.bot.verification.page import find_block, statement_of
 from orchestrator.core.changes import diff_stat
 from orchestrator.core.cycle_events import (
     Phase,
@@ -475,6 +475,7 @@ class Proposer:
         commit = await self._push(branch)
         if not await self._is_current():
             return None
+        await self._state_tests(commit)
         proposal = Proposal(branch, self.attempt.clone.base_branch, title, body(commit), self._is_draft)
         pull, created = await asyncio.to_thread(self.attempt.parts.forge.ensure_pull_request, proposal)
         self.attempt.result.pull_request = PullRequestResult.of(pull)
@@ -495,6 +496,13 @@ class Proposer:
         # The files of a local forge are for programs.
         where = f": {pull.url}" if pull.url.startswith("http") else f" on the branch {branch}"
         return f"Pull request #{pull.number} is {'open' if created else 'updated'}{where}"
+
+    async def _state_tests(self, commit: str) -> None:
+        """Keep what the tests show of a proposed commit, for whoever signs it."""
+        verdict = self.verification.verdict
+        if verdict is not None:
+            sha256 = await asyncio.to_thread(self.attempt.clone.commit_sha256, commit)
+            self.attempt.result.statement = statement_of(verdict, commit, sha256)
 
     async def _push(self, branch: str) -> str:
         """Push, check the claim once more, and return the commit that the remote has."""
@@ -565,6 +573,7 @@ class Proposer:
         outcome = await self._commit(change.staged, self._message(self._guards.wording.title(pull.title), ""))
         if not attempt.parts.options.dry_run:
             commit = await self._push(pull.branch)
+            await self._state_tests(commit)
             pull = await self._refreshed(pull, [file.path for file in outcome.changes], commit)
             attempt.result.pull_request = PullRequestResult.of(pull)
             attempt.emit(Proposed(pull.number, pull.title, pull.url, pull.branch, commit, created=False))

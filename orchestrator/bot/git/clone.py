@@ -565,6 +565,10 @@ class Clone:
         """Return every entry of the base commit, sorted by path."""
         return self.trees.files(self.base_commit)
 
+    def commit_sha256(self, commit: str) -> str:
+        """Return the SHA-256 of a commit's object, by which stores of attestations find it."""
+        return self.trees.commit_sha256(commit)
+
     def blobs(self, paths: Sequence[str], commit: str = "") -> dict[str, str]:
         """Return the blobs of existing files, by path. An empty `commit` is the base commit."""
         return blobs_of(self.git, commit or self.base_commit, paths)

@@ -247,8 +247,8 @@ class _Job:
         try:
             found = yaml.safe_load(text or "")
             triggers = found[True] if True in found else found["on"]  # YAML 1.1 reads `on` as a boolean
-            (job,) = found["jobs"].values()
-            step = next(one for one in job["steps"] if "pullwright" in str(one.get("uses")))
+            steps = (one for job in found["jobs"].values() for one in job["steps"])
+            step = next(one for one in steps if "pullwright" in str(one.get("uses")))
             given = step["with"]
             model, usd = str(given.get("model", "")), str(given.get("max-usd", ""))
             cron = str(triggers["schedule"][0]["cron"]) if triggers.get("schedule") else ""

@@ -420,7 +420,8 @@ def _workflow_head(notes: str, plan: WorkflowPlan) -> str:
     lines += [
         "#   - in Actions, General: allow GitHub Actions to create and approve pull requests;",
         "#   - the label `pullwright`, on an issue;",
-        "#   - below, under `workflow_run`, the names of the workflows whose failures on its pull requests it repairs.",
+        "#   - below, under `workflow_run`, the names of the workflows whose failures on its pull requests it repairs;",
+        "#   - in a private repository without GitHub Enterprise Cloud, the variable PULLWRIGHT_ATTEST, as `false`.",
         "#",
         of_token.rstrip(),
     ]

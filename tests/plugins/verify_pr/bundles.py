@@ -23,9 +23,10 @@ def bundle(  # noqa: PLR0913  what a test may want to be otherwise
     ref: str = "refs/heads/main",
     issuer: str = ISSUER,
     predicate: str = PREDICATE,
+    file: str = "verify.yml",
 ) -> dict[str, Any]:
-    """A bundle about a commit, by the workflow `verify.yml` of a repository."""
-    workflow = f"{repository}/.github/workflows/verify.yml@{ref}"
+    """A bundle about a commit, by a workflow of a repository."""
+    workflow = f"{repository}/.github/workflows/{file}@{ref}"
     facts = {8: issuer, 12: repository, 14: ref, 18: workflow}
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.now(UTC)

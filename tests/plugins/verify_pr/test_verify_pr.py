@@ -619,6 +619,30 @@ def test_who_signed_the_head_is_told(hosted: OnGitHub) -> None:
     assert "not by a workflow of the default branch" in other["note"]
 
 
+def test_what_the_action_signs_is_the_report_of_its_pull_request(hosted: OnGitHub, stage: Stage) -> None:
+    hosted.may("metadata", writes=("contents", "issues", "pull_requests"))
+    stage.script(do(FIX, ADD_TEST, PROPOSE, FINISH))
+    server = ("--github-url", hosted.github.web_url)
+    done = stage.run("--repo", "octo/calc", *server, "--task", "Fix add()", *COMMAND)
+    result = done.result
+    assert result["outcome"] == "proposed", done.err
+    statement, commit = result["statement"], result["commit"]
+    command = ["git", "cat-file", "commit", commit]
+    shown = subprocess.run(command, cwd=hosted.repo.path, capture_output=True, check=True).stdout
+    (named,) = statement["subject"]
+    digest = named["digest"].pop("sha256")
+    assert (named["digest"]["gitCommit"], digest) == (commit, hashlib.sha256(shown).hexdigest())
+    # What is signed is what the pull request says.
+    assert find_block(result["pull_request"]["body"]).statement == statement
+
+    bundles = [bundle(digest, repository=f"{hosted.github.web_url}/octo/calc", file="pullwright.yml")]
+    hosted.repo.attestations[f"sha256:{digest}"] = bundles
+    hosted.may("contents", "pull_requests", "attestations")
+    found = hosted.verified(str(result["pull_request"]["number"]), *NOTHING_RUN)
+    (line,) = [line for line in found["lines"] if line["level"] == "signed"]
+    assert line["found"].endswith("/octo/calc/.github/workflows/pullwright.yml@refs/heads/main")
+
+
 @slow
 def test_a_check_run_is_brought_up_to_date_and_each_head_has_its_own(hosted: OnGitHub) -> None:
     pull = hosted.pull(GOOD)
