@@ -66,7 +66,7 @@ PLACE = ActionPlace("github.com", "o/p/.github/actions/pullwright@" + "a" * 40)
 
 def step(plan: WorkflowPlan) -> dict[str, Any]:
     content = yaml.safe_load(workflow_text(workflow_template(), plan))
-    (job,) = content["jobs"].values()
+    job = content["jobs"]["work"]
     found = job["steps"][-1]
     return {**found, "if": job.get("if"), "others": [one.get("uses") for one in job["steps"][:-1]]}
 
