@@ -8,7 +8,7 @@ reason in `tests/data/harmless_mutations.toml`.
 First each test is played without a mutation, to know which places it reaches: `--map FILE` keeps that, and the next
 time only the tests are played that changed, or that reach a module that changed. Nothing is written to the tree: the
 tests run in a copy whose modules hold all mutations, and a forked process that has collected the tests plays one. Only
-a mutation of what runs at import (a constant, a default) imports them anew.
+a mutation of what runs at import alone (a constant, a default, a function that makes one) imports them anew.
 """
 
 from __future__ import annotations

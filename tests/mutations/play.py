@@ -264,7 +264,7 @@ class Run:
         for name in self._packages:  # so that each process below is forked with them
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
-        rest = [site for site in drawn if site.at_import]
+        rest = [site for site in drawn if site.at_import or not self._is_reached(site)]
         for site, failed in self._pool.results(rest, self._import_with):
             yield self._played(site, failed)
 
@@ -282,7 +282,8 @@ class Run:
         def loop(session: Session) -> None:
             try:
                 self._profile(session, note)
-                answer.append([self._played(*each) for each in self._play_all(session, drawn, note)])
+                reached = [site for site in drawn if self._is_reached(site)]
+                answer.append([self._played(*each) for each in self._play_all(session, reached, note)])
             except Exception as error:  # noqa: BLE001  pytest would only print it
                 failed.append(error)
 
@@ -360,17 +361,24 @@ class Run:
     def _activate(self, site: Site) -> None:
         (self._scratch / "playing" / str(os.getpid()) / "active").write_text(str(self._number(site)))
 
+    def _bit(self, site: Site) -> int:
+        return 1 << self._sources[site.module].sites.index(site)
+
+    def _is_reached(self, site: Site) -> bool:
+        """Return whether a test reaches a place in a function. What only the import calls is played like a constant."""
+        return any(ran.reached.get(site.module, 0) & self._bit(site) for ran in self.map.ran.values())
+
     def tests_of(self, site: Site) -> list[str]:
         """Return the tests that reach a mutation's place, the likeliest and quickest first, as many as there is time for."""
         line = self._sources[site.module].text.splitlines()[site.line - 1]
         words = {site.module.rpartition(".")[2], *_WORD.findall(line)}
-        bit = 1 << self._sources[site.module].sites.index(site)
         # What runs at import was reached before the tests: those that reach anything in the module.
-        reaches = -1 if site.at_import else bit
+        runs_at_import = site.at_import or not self._is_reached(site)
+        reaches = -1 if runs_at_import else self._bit(site)
         chosen = [
             n for n, ran in self.map.ran.items() if ran.passed and ran.reached.get(site.module, 0) & reaches
         ]
-        if not chosen and site.at_import:
+        if not chosen and runs_at_import:
             own = {str(path.relative_to(self._root)) for path in own_tests(self._root, site.module)}
             chosen = [n for n, ran in self.map.ran.items() if ran.passed and n.partition("::")[0] in own]
         # Each test function with one of its values before the next value of one: others find other mistakes.

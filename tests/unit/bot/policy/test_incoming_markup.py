@@ -350,11 +350,12 @@ def test_a_report_shows_as_much_as_fits_and_says_where_more_is(text: str, shown:
 
 
 def test_a_report_says_what_and_where() -> None:
-    text = "\u200b one <!-- two --> ![three](x)"
+    text = "\u200b one <!-- two --> ![three](x) <b title='four'>"
     assert [(item.offset, item.kind, item.text) for item in clean_words(text).removed] == [
         (0, "format characters", "<U+200B>"),
         (6, "HTML comment", "<!-- two -->"),
         (21, "alt text", "three"),
+        (33, "title text", "title='four'"),
     ]
 
 

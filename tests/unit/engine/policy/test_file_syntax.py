@@ -23,6 +23,7 @@ from tests.tables import table
         ("a.py", b"def f():\n    return 1\n", b"def f():\n    pass\nreturn 1\n", 3, "return 1", "'return' outside function"),
         ("a.py", b"x = 1\r", b"x = 1\ry = (\r", 2, "y = (", "was never closed"),
         ("a.py", b"x = 1\n", b"x = 1\n\x00", 2, "\0", "NUL"),
+        ("a.py", b"x = 1\n", b"x = 1\n\x00\ny = 2\n", 2, "\0", "NUL"),
         ("a.py", b"x = '\xc3\xa9'\n", b"x = '\xe9'\n", 1, "x = '\ufffd'", "it is not UTF-8: byte 0xe9"),
         ("a.py", b"# coding: UTF8\n", b"# coding: UTF8\n\xe9\n", 2, "\ufffd", "not UTF-8"),
         ("a.py", b"", b"#\n#\n# coding: latin-1\nx = '\xe9'\n", 4, "x = '\ufffd'", "not UTF-8"),
