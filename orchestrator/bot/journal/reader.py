@@ -544,12 +544,14 @@ def unended_runs(home: Home) -> list[Path]:
     except JournalError:
         return []
     last, before = _read_index(home, names)
-    looked_at = (name for name in names if name > last or name in before)
+    runs = home.runs
+    looked_at = (runs / name for name in names if name > last or name in before)
     # A folder whose journal is not yet there, and one that is still locked, may get records that it does not have yet.
-    found = [name for name in looked_at if is_alive(home.runs / name) or not _has_end(home.runs / name)]
-    if names and (last != names[-1] or before != set(found)):
-        _write_index(home, names, found)
-    return [home.runs / name for name in reversed(found)]
+    found = [folder for folder in looked_at if is_alive(folder) or not _has_end(folder)]
+    open_runs = [folder.name for folder in found]
+    if names and (last != names[-1] or before != set(open_runs)):
+        _write_index(home, names, open_runs)
+    return found[::-1]
 
 
 def _read_index(home: Home, names: Sequence[str]) -> tuple[str, set[str]]:

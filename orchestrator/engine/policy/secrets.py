@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum, StrEnum
 from functools import cache, lru_cache
+from types import NoneType
 from typing import Any, TypeVar
 
 from orchestrator.core.redaction import MIN_SECRET_CHARS, REPLACEMENT, looks_random
@@ -62,6 +63,8 @@ class Redactor:
 
     def redact(self, text: str) -> str:
         """Return the text with every secret replaced by `REPLACEMENT`."""
+        if len(text) < MIN_SECRET_CHARS and text.isascii():
+            return text
         data = text.encode("utf-8", "surrogatepass")
         spans = self.spans(data)
         if not spans:
@@ -89,11 +92,12 @@ class Redactor:
         return copy
 
     def _copy(self, value: Any, depth: int = 0) -> Any:
-        if type(value) is str:
+        kind: type = type(value)
+        if kind is str:
             return self.redact(value)
-        if value is None or isinstance(value, bool | int | float | StrEnum):
+        if _is_plain(kind):
             return value
-        if isinstance(value, list | tuple | Mapping) or is_dataclass(value):
+        if _has_parts(kind):
             return self._copy_of_parts(value, depth + 1) if depth <= _MAX_DEPTH else _TOO_DEEP
         if isinstance(value, bytes):
             return b"" if self.holds_secret(b64encode(value).decode()) else value
@@ -113,11 +117,11 @@ class Redactor:
                     name += "'"
                 copies[name] = self._copy(item, depth)
             return copies
-        for field in fields(value):
-            part = getattr(value, field.name)
+        for name in _field_names(value.__class__):
+            part = getattr(value, name)
             copy = self._copy(part, depth)
             if copy is not part:
-                copies[field.name] = copy
+                copies[name] = copy
         return replace(value, **copies) if copies else value
 
     def spans(self, data: bytes) -> list[_Span]:
@@ -145,6 +149,23 @@ class Redactor:
         if self._known:
             yield from self._values().spans(data)
         yield from _credentials(data)
+
+
+@cache
+def _is_plain(kind: type) -> bool:
+    """Return whether values of this type hold no text of anybody's."""
+    return issubclass(kind, bool | int | float | StrEnum | NoneType)
+
+
+@cache
+def _has_parts(kind: type) -> bool:
+    """Return whether values of this type consist of others."""
+    return issubclass(kind, list | tuple | Mapping) or is_dataclass(kind)
+
+
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
 
 
 @lru_cache(maxsize=8)
@@ -490,8 +511,9 @@ def _matches(group: _Group, data: bytes) -> Iterator[_Span]:
 
 def _regions(data: bytes) -> Iterator[_Span]:
     """Yield the regions of long runs of token characters, each with the text before it."""
-    runs, ends = data.translate(_RUN_MAP) + b" ", data.translate(_END_MAP) + b" "
+    runs = data.translate(_RUN_MAP) + b" "
     at = runs.find(_RUN)
+    ends = data.translate(_END_MAP) + b" " if at >= 0 else b""
     while at >= 0:
         end = runs.index(b" ", at)
         if _MORE_THAN_WORDS.search(data, at, end):
