@@ -98,7 +98,7 @@ def test_a_long_task_ends_with_its_pull_request(stage: Stage, repository: Path, 
     shorter: list[dict[str, Any]] = [one for one in stage.events() if one["type"] == "Compacted"]
     assert len(shorter) > 5
     # A fifth of the window, and what came in while the summary was written.
-    assert max(one["tokens_after"] for one in shorter) < WINDOW * 0.45
+    assert max(one["tokens_after"] for one in shorter) < WINDOW * 0.5
     # Each summary that was written was taken over. The last one may have been under way at the end.
     aside = [one["event"]["type"] for one in stage.events() if one["type"] == "SubagentEvent"]
     assert model.questions == aside.count("TurnStarted")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -181,9 +181,9 @@ def claim_message(record: ClaimRecord) -> str:
     """Return the commit message of a claim."""
     what = "held" if record.state == "held" else f"released ({record.outcome})"
     line = f"pullwright: {record.task} {what} by {record.owner}/{record.run}, number {record.number}"
-    fields = {"version": _VERSION, **asdict(record)}
-    del fields["fault"]
-    return f"{printable_line(line)}\n\n{json.dumps(fields, indent=1, default=datetime.isoformat)}\n"
+    values = {one.name: getattr(record, one.name) for one in fields(record) if one.name != "fault"}
+    written = {"version": _VERSION, **values, "spent": asdict(record.spent)}
+    return f"{printable_line(line)}\n\n{json.dumps(written, indent=1, default=datetime.isoformat)}\n"
 
 
 def parse_claim(task: str, record: RemoteRecord) -> ClaimRecord:
@@ -193,8 +193,8 @@ def parse_claim(task: str, record: RemoteRecord) -> ClaimRecord:
         return _unreadable(task, form)
     if form.task != task:
         return _unreadable(task, "it is about another task")
-    fields = form.model_dump(exclude={"version"})
-    return ClaimRecord(**fields | {"spent": Spent(**fields["spent"])})
+    values = form.model_dump(exclude={"version"})
+    return ClaimRecord(**values | {"spent": Spent(**values["spent"])})
 
 
 def _unreadable(task: str, fault: str) -> ClaimRecord:
