@@ -60,7 +60,7 @@ def test_a_program_is_the_same_with_its_folder_and_its_version(word: str, name: 
         "awk '{ print $1, $NF }' a", "awk -F : -v n=1 -vm=2 -- '{ print $n }' a", "split -l 5 a", "env A=1 ls",
         "uv run pytest -q", "find . -name git", "less a", "echo '$(id)' '`id`' '; id' '&& id' '> x'",
         "ls 'a\\b'", "tar tf a.tar", "tar -tfIMAGES.tar", "git rev-parse --git-dir",
-        "read 'a[(id)]'", "awk -F '>' '{ print }' a", "awk -- '{ print }' a", "tee -a log",
+        "echo '~/x'", "read 'a[(id)]'", "awk -F '>' '{ print }' a", "awk -- '{ print }' a", "tee -a log",
     ],
 )  # fmt: skip
 def test_commands_that_rules_grant_run(command: str) -> None:

@@ -133,6 +133,12 @@ def test_short_values_are_found_as_a_whole_only() -> None:
     assert redactor.holds_secret(base64.b64encode(b"hunter2-Ax").decode())
 
 
+def test_parts_of_an_address_that_are_beside_each_other_count_together() -> None:
+    redactor = Redactor(["https://host.example/aB3dE5gH/kL9mN1pQ/x"])
+    assert redactor.holds_secret("(aB3dE5gH/kL9mN1pQ)")
+    assert not redactor.holds_secret("https://host.example/other/x")
+
+
 @table("value", STRUCTURED)
 def test_values_of_words_are_found_as_a_whole(value: str) -> None:
     redactor = Redactor([value])
