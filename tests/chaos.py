@@ -42,7 +42,7 @@ PRELOADED = (
     "httpx2",
     "jinja2",
     "jsonschema",
-    "orchestrator.bot.forge.github.forge",
+    "orchestrator.plugins.github.forge",
     "orchestrator.engine.profiles.catalog",
     "orchestrator.engine.models.transport",
     "orchestrator.engine.models.openai_chat",

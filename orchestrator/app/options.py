@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from orchestrator.app.forms import (
         Address,
-        AppId,
         Branch,
         CommandLine,
         Cron,
@@ -49,7 +48,7 @@ MOST_ITEMS = 1_000
 
 _A_COMMAND = "one command line of at most 1,000 characters"
 _A_REPORT = "a path or pattern inside the repository, such as report.xml or build/test-results/**/*.xml"
-_ADDRESS = "an http:// or https:// address without a user name, a password or a #"
+ADDRESS_FORM = "an http:// or https:// address without a user name, a password or a #"
 _ONE_LINE = "one line of text, not empty, of at most 200 characters"
 _A_HOST = "a host's name such as pypi.org, *.example.com or example.com:8443"
 _A_PATTERN = "a path pattern as in .gitignore"
@@ -102,6 +101,8 @@ class Option(NamedTuple):
         bounds: the range of a number.
         is_list: whether the option takes several values.
         values: the values of a choice or a switch, as a person types them. The type of the option has them.
+        variable: a variable of other programs that sets it too, if no file and no variable of ours does.
+        names_server: whether it says on which server a repository is, so that commands about its tasks have it too.
     """
 
     default: Any
@@ -112,11 +113,22 @@ class Option(NamedTuple):
     bounds: Bounds | None = None
     is_list: bool = False
     values: tuple[str, ...] = ()
+    variable: str = ""
+    names_server: bool = False
 
 
-def option(default: Any, description: str, allowed: str, reach: Reach = Reach.FREE, begins: str = "") -> Any:
+def option(  # noqa: PLR0913  the last ones are given by name
+    default: Any,
+    description: str,
+    allowed: str,
+    reach: Reach = Reach.FREE,
+    begins: str = "",
+    *,
+    variable: str = "",
+    names_server: bool = False,
+) -> Any:
     """Define an option that is a text."""
-    return Option(default, description, allowed, reach, begins)
+    return Option(default, description, allowed, reach, begins, variable=variable, names_server=names_server)
 
 
 def choice(default: Any, description: str, reach: Reach = Reach.FREE, begins: str = "") -> Any:
@@ -172,7 +184,7 @@ class Options:
 
     model: Line | None = option(None, "The model, as PROVIDER:NAME.", _ONE_LINE, begins="the model")
     api_url: Address | None = option(
-        None, "Address of a model server other than the vendor's.", _ADDRESS, Reach.NEVER
+        None, "Address of a model server other than the vendor's.", ADDRESS_FORM, Reach.NEVER
     )
     api_key_variable: KeyVariable | None = option(
         None,
@@ -219,16 +231,13 @@ class Options:
     request_timeout_seconds: float = number(
         600.0, "Maximum wait for a model's reply, in seconds.", Bounds(0.0, 24 * 3600.0, above=True)
     )
-    github_url: Address = option(
-        "https://github.com",
-        "Address of GitHub or of a GitHub Enterprise server.",
-        _ADDRESS,
-        Reach.NEVER,
-        begins="GitHub",
-    )
     # The label on an issue permits work on it, so a repository's file must not choose another label.
     label: Line = option(
-        "pullwright", "Label of the open issues that form the backlog.", _ONE_LINE, Reach.NEVER
+        "pullwright",
+        "Label of the open issues that form the backlog.",
+        _ONE_LINE,
+        Reach.NEVER,
+        begins="issues and pull requests",
     )
     base: Branch | None = option(
         None,
@@ -236,12 +245,6 @@ class Options:
         "a name that git allows",
     )
     draft: bool = choice(True, "Open pull requests as drafts.", Reach.TIGHTEN)
-    github_app_id: AppId | None = option(
-        None,
-        "Id of the GitHub App to act as. Its key comes from the environment.",
-        "an App's id or client id",
-        Reach.NEVER,
-    )
     author_name: Person = option("Pullwright", "Author of the commits.", f"{_ONE_LINE}, without < and >")
     author_email: Email = option(
         "pullwright@users.noreply.github.com", "E-mail address of the commits' author.", "an e-mail address"
@@ -588,7 +591,7 @@ def limits_in_words(text: str) -> dict[str, float]:
 
 
 def add_option_flags(
-    parser: argparse.ArgumentParser, only: Collection[str] = (), without: Collection[str] = ()
+    parser: argparse._ActionsContainer, only: Collection[str] = (), without: Collection[str] = ()
 ) -> None:
     """Add a flag for each option, in groups. The flag of a list may be given several times, one item each.
 
@@ -600,7 +603,7 @@ def add_option_flags(
     """
     import argparse
 
-    group: argparse._ActionsContainer = parser
+    group = parser
     for key, option in all_options().items():
         if only and key not in only:
             continue

@@ -36,6 +36,7 @@ HOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "dashboard": ("dashboard",),
         "digest": ("digest",),
         "fleet": ("fleet",),
+        "github": ("--github-url", "--github-app-id"),
         "mcp": ("mcp", "--mcp-config", "--mcp-unconfined", "[mcp]"),
         "memory": (
             *("memory", "/memory", "--memory", "--repository-memory"),
@@ -64,6 +65,13 @@ class Point(StrEnum):
 
     ATTACKS = "attacks"
     """A `Path`: the folder of the attacks on the plug-in, which `redteam` plays. Its README says how they are written."""
+    FORGE = "forge"
+    """The servers of one kind of forge: an `orchestrator.app.wiring.repository.Servers`, asked which repository a
+    `--repo` value names that is no folder. The plug-ins that a person added are asked first."""
+    FORGE_PROBES = "forge probes"
+    """A function `(place, site, context, writes) -> orchestrator.app.doctor.findings.ForgeProbes | None`: what `doctor`
+    looks at on the repository's server (`orchestrator.app.wiring.repository.OnServer`); None if it is another plug-in's.
+    `writes` is whether requests may be sent that the server refuses for their content."""
     MEMORY = "memory"
     """A function `(context, repository, here) -> orchestrator.app.wiring.memory.SessionMemory`, called once when a run
     or a conversation is built. `repository` is the label of the repository, or empty; `here` is the `OnDisk` folder of

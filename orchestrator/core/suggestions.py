@@ -30,12 +30,12 @@ class Commands(NamedTuple):
 
     Attributes:
         repository: its name as in journals, which is valid in every folder.
-        github_url: the server, if the user named one and the command needs it; else empty.
+        flags: flags that the command needs beside it, such as the address of the server.
         is_here: whether the person is in a folder where the commands mean this repository without `--repo`.
     """
 
     repository: str = "REPO"
-    github_url: str = ""
+    flags: str = ""
     is_here: bool = False
 
     def retry(self, task: str) -> str:
@@ -76,5 +76,4 @@ class Commands(NamedTuple):
     def _named(self) -> str:
         if self.is_here:
             return ""
-        server = f" --github-url {quote(self.github_url)}" if self.github_url else ""
-        return f" --repo {quote(self.repository)}{server}"
+        return f" --repo {quote(self.repository)}{self.flags and f' {self.flags}'}"

@@ -32,7 +32,7 @@ _MODULES = frozenset({"httpx2", "requests", "urllib3"})
 
 EXCEPTIONS = {
     "core/http_client.py": (3, "this is the one client"),
-    "bot/forge/github/transport.py": (
+    "plugins/github/transport.py": (
         1,
         "PyGithub sends and signs; `calls.py` retries and waits, and reads its headers",
     ),

@@ -19,7 +19,7 @@ from orchestrator.app.plugins import HOMES, WANTED_BY, InstalledPlugin, Point, i
 from tests.architecture.modules import modules
 from tests.architecture.test_extending import SHOWN
 from tests.doubles.model_server import ModelServer, calls, plan, reply
-from tests.scenarios.stage import make_repository
+from tests.scenarios.stage import git, make_repository
 
 ROOT = Path(__file__).parents[2]
 NAMES = own_names()
@@ -92,7 +92,10 @@ print(json.dumps(done))
 """
 """Runs the program once for each of many command lines, and imports it once."""
 
-SAID_WITHOUT = {"containers": ("--model", "echo", "--allow-command", "ls *", "--sandbox", "docker:rust")}
+SAID_WITHOUT = {
+    "containers": ("--model", "echo", "--allow-command", "ls *", "--sandbox", "docker:rust"),
+    "github": ("--model", "echo", "--repo", "octo/calc"),
+}
 """The flags of `run` whose values, and not the flags themselves, belong to a plug-in."""
 
 
@@ -433,6 +436,42 @@ def test_a_tool_of_a_strangers_plugin_takes_part_in_a_conversation(config: Path)
         done = with_config(config, "ask", "How warm is it?", *flags, "--weather-unit", "celsius")
     assert done.stdout == "It is warm.\n", done.stderr
     assert "Rome: 21 degrees celsius" in model.requests[1].body["messages"][-1]["content"]
+
+
+def test_an_address_that_a_strangers_forge_knows_is_cloned_and_proposed_to_there(config: Path) -> None:
+    """Its groups are deeper than those of GitHub, which takes every other address."""
+    bare = config.parent / "srv/teams/north/calc.git"
+    bare.parent.mkdir(parents=True)
+    git(
+        config.parent,
+        "clone",
+        "--quiet",
+        "--bare",
+        make_repository(config.parent / "calc", {"a.py": "1\n"}),
+        bare,
+    )
+    address = "https://code.weather.example/teams/north/calc"
+    write = ("write_file", {"path": "new.txt", "content": "warm\n"})
+    body = f"It was missing, see [the rest]({address}/wiki) and [more](https://elsewhere.example/x)."
+    propose = ("create_pull_request", {"title": "Add a file", "body": body})
+    with ModelServer() as model:
+        model.script.append(plan("Add.", [write, propose, ("finish", {"reason": "Done."})]))
+        flags = ["--model", "openai-chat:scripted-1", "--api-url", model.url, "--sandbox", "off", "--json"]
+        where = ("--repo", f"{address}.git", "--weather-code", str(config.parent / "srv"))
+        done = with_config(config, "run", *where, "--task", "Note the weather", *flags)
+    result = json.loads(done.stdout)
+    assert result["outcome"] == "proposed", done.stderr
+    assert git(bare, "show", f"{result['branch']}:new.txt") == "warm"
+    kept = (config.parent / "state/weather/teams/north/calc").rglob("*.json")
+    told = "".join(one.read_text(encoding="utf-8") for one in kept)
+    assert f"({address}/wiki)" in told
+    assert "(https://elsewhere.example/x)" not in told
+    assert with_config(config, "claims", *where).returncode == 0
+    config.write_text(f"{config.read_text()}weather_code = '{config.parent}/srv'\n", encoding="utf-8")
+    doctored = with_config(config, "doctor", "--repo", address).stdout
+    assert f"Git {address}" in doctored
+    refused = with_config(config, "run", "--repo", "https://gitlab.com/a/b", "--task", "x", *flags[:4])
+    assert "gitlab.com is not GitHub" in refused.stderr if "github" in NAMES else "plug-in" in refused.stderr
 
 
 def test_a_plugin_that_cannot_be_loaded_is_named_in_one_line(config: Path) -> None:

@@ -60,7 +60,7 @@ CHANNELS = (
             "engine/profiles/library.py": 1,
             "plugins/backtest/cases.py": 1,
             "plugins/fleet/database.py": 1,
-            "bot/forge/github/forge.py": 1,
+            "plugins/github/forge.py": 1,
             "bot/forge/local.py": 1,
         },
     ),
@@ -152,7 +152,7 @@ CHANNELS = (
         NETWORK,
         "requests to models and embeddings servers, to forges, and lists of models",
         "the model's and the forge's transport redact each body; a list is asked for without a body",
-        {"engine/models/transport.py": 1, "bot/forge/github/transport.py": 1, "engine/models/listing.py": 2},
+        {"engine/models/transport.py": 1, "plugins/github/transport.py": 1, "engine/models/listing.py": 2},
     ),
     Channel(
         NETWORK,

@@ -23,11 +23,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.app.wiring.repository import Site, Source
-from orchestrator.bot.forge.github.address import api_url_for
-from orchestrator.bot.forge.github.calls import CallTiming
-from orchestrator.bot.forge.github.forge import GitHubForge
-from orchestrator.bot.forge.github.transport import GitHubToken
 from tests.benchmarks.measure import children, slope
+from tests.doubles.github.forges import open_forge
 from tests.doubles.github.server import GitHub
 from tests.doubles.github.trouble import GIT, REST, trouble
 from tests.doubles.model_server import Ending, ModelServer, Step, fail, plan, reply
@@ -229,9 +226,7 @@ def _program(folder: Path, web_url: str, model_url: str, token: str) -> Program:
 
 def make_site(web_url: str, token: str, clock: Clock) -> Site:
     """GitHub, without a wait between two writes."""
-    timing = CallTiming(clock, lambda _seconds: None, pacing_seconds=0.0)
-    forge = GitHubForge(REPOSITORY, GitHubToken(token), timing, api_url_for(web_url))
-
+    forge = open_forge(web_url, REPOSITORY, token, clock=clock)
     return Site(
         forge, lambda: Source(forge.repository().clone_url, "main"), forge.credential, label=REPOSITORY
     )

@@ -11,11 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.bot.forge.base import CheckState, Forge, OwnCheck, Proposal, PullRequestState
-from orchestrator.bot.forge.github.address import api_url_for
-from orchestrator.bot.forge.github.calls import CallTiming
-from orchestrator.bot.forge.github.forge import GitHubForge
-from orchestrator.bot.forge.github.pull_requests import sections_of
-from orchestrator.bot.forge.github.transport import GitHubToken
 from orchestrator.bot.forge.local import LocalForge
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ForgeError, ForgeNotFoundError, ForgePermissionError
@@ -23,7 +18,9 @@ from orchestrator.core.redaction import REPLACEMENT
 from orchestrator.engine.policy.secrets import Redactor
 from tests.doubles.github import bare, checks
 from tests.doubles.github.faults import lost_reply
+from tests.doubles.github.forges import open_forge
 from tests.doubles.github.server import GitHub
+from tests.plugins import part_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -72,7 +69,7 @@ class OnGitHub(World):
         self.repo = github.add_repository("octo/demo", {"README.md": "# Demo\n", "docs/a.md": "a\n"})
         self.path = self.repo.path
         self.issue = github.add_issue(self.repo, "Broken", "It fails.", ["Pullwright", "bug"], "reporter")
-        self.opened: list[GitHubForge] = []
+        self.opened: list[Any] = []
         self.forge = self._open("octo/demo")
 
     def merge(self, number: int, branch: str) -> None:
@@ -85,6 +82,7 @@ class OnGitHub(World):
     def comments(self, number: int) -> list[str]:
         bodies = [comment.body for comment in self.repo.threads[number].comments]
         assert len(bodies) <= 1
+        sections_of = part_of("github", ".pull_requests:sections_of")
         return [said for body in bodies for said in (sections_of(body) or {}).values()]
 
     def labels(self, number: int) -> list[str]:
@@ -92,17 +90,14 @@ class OnGitHub(World):
 
     def empty(self) -> Forge:
         self.github.add_repository("octo/empty", None)
-        return self._open("octo/empty")
+        forge: Forge = self._open("octo/empty")
+        return forge
 
     def empty_path(self) -> Path:
         return self.github.repositories[-1].path
 
-    def _open(self, name: str) -> GitHubForge:
-        clock = ManualClock()
-        timing = CallTiming(clock, clock.advance, pacing_seconds=0)
-        auth = GitHubToken(self.github.token())
-        redactor = Redactor([SECRET])
-        forge = GitHubForge(name, auth, timing, api_url_for(self.github.web_url), redactor=redactor)
+    def _open(self, name: str) -> Any:
+        forge = open_forge(self.github.web_url, name, self.github.token(), redactor=Redactor([SECRET]))
         self.opened.append(forge)
         return forge
 
@@ -502,17 +497,15 @@ class Checking:
         self.commit = world.push("feature", {"a.py": "a\n"})
         self.check = replace(CHECK, commit=self.commit)
 
-    def forge(self, permissions: Mapping[str, str] | None = None) -> GitHubForge:
+    def forge(self, permissions: Mapping[str, str] | None = None) -> Any:
         """Under the token of a new App."""
         may = {"contents": "read", "checks": "write"} if permissions is None else permissions
         app = self.github.app(["octo/demo"], permissions=may)
         token, _ = self.github.installation_token(app, ["octo/demo"])
         return self.opened(token)
 
-    def opened(self, token: str) -> GitHubForge:
-        clock = ManualClock()
-        timing = CallTiming(clock, clock.advance, pacing_seconds=0)
-        forge = GitHubForge("octo/demo", GitHubToken(token), timing, api_url_for(self.github.web_url))
+    def opened(self, token: str) -> Any:
+        forge = open_forge(self.github.web_url, "octo/demo", token)
         self.world.opened.append(forge)
         return forge
 

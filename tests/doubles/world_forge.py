@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.cycle.tasks import issue_of, key_of
@@ -19,13 +17,18 @@ from orchestrator.bot.forge.base import (
     PullRequest,
     PullRequestState,
 )
-from orchestrator.bot.forge.github.calls import Reply, error_of_reply
-from orchestrator.core.errors import ForgeError, ForgeRejectedError, ForgeUnavailableError
+from orchestrator.core.errors import (
+    ForgeError,
+    ForgeNotFoundError,
+    ForgePermissionError,
+    ForgeRejectedError,
+    ForgeUnavailableError,
+)
 from tests.doubles.memory_forge import MemoryForge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import timedelta
+    from collections.abc import Callable, Mapping
+    from datetime import datetime, timedelta
 
     from orchestrator.bot.forge.base import Proposal
     from tests.doubles.memory_git import MemoryRemote, Wire
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 WRITER = "ada"
 _RIVALS = 900
 """The number of the pull request of a person for the first issue."""
-_LOCKED = 423
+LOCKED = 423
 _STRANGERS = 1000
 """The number of the first issue of a stranger."""
 _OURS = "<!-- pullwright:comment -->"
@@ -83,7 +86,7 @@ class WorldForge(MemoryForge):
 
     def _require(self, number: int) -> None:
         if number in self.locked:
-            raise refusal(_LOCKED)
+            raise refusal(LOCKED)
         super()._require(number)
 
     def ensure_pull_request(self, proposal: Proposal) -> tuple[PullRequest, bool]:
@@ -223,17 +226,20 @@ _LOCAL = frozenset({"credential", "traffic", "quotas", "begin_step", "token_kind
 _WRITES = ("ensure_", "remove_", "close_", "make_")
 
 
+REFUSALS: Mapping[int, tuple[type[ForgeError], str]] = {
+    403: (ForgePermissionError, "the token may not: Resource not accessible"),
+    404: (ForgeNotFoundError, "not found (404)"),
+    410: (ForgeNotFoundError, "gone (410: This issue was deleted)"),
+    422: (ForgeRejectedError, "rejected (422: Validation Failed)"),
+    LOCKED: (ForgeRejectedError, "it is locked (403: Unable to create comment because issue is locked.)"),
+}
+"""What a reply of GitHub's of this status becomes. A locked conversation has a number of its own."""
+
+
 def refusal(status: int) -> ForgeError:
-    """Return the error that GitHub's reply of this status becomes; 423 stands for a locked conversation."""
-    said = {
-        403: "Resource not accessible",
-        404: "Not Found",
-        410: "This issue was deleted",
-        422: "Validation Failed",
-    }
-    message = said.get(status, "Unable to create comment because issue is locked.")
-    reply = Reply(403 if status == _LOCKED else status, {}, json.dumps({"message": message}))
-    return error_of_reply(reply, "do this", datetime(2026, 1, 5, 9, tzinfo=UTC), has_token=True, variable="X")
+    """Return the error that a reply of this status becomes."""
+    kind, said = REFUSALS[status]
+    return kind(f"cannot do this: {said}")
 
 
 class FarForge:

@@ -17,7 +17,6 @@ from orchestrator.app.html import page as html_page
 from orchestrator.bot.coordination.records import _checked as checked_ref
 from orchestrator.bot.cycle import propose, relevance, repository_rules, tasks
 from orchestrator.bot.forge import public_web
-from orchestrator.bot.forge.github import parsing, pull_requests
 from orchestrator.bot.git import clone, hostgit
 from orchestrator.bot.policy import change_checks, hidden_characters, incoming, test_listing
 from orchestrator.bot.policy.wording import Wording, in_markdown, plain_line
@@ -239,11 +238,8 @@ _OWN: Mapping[str, Reader] = {
     "checklist": lambda text: [*tasks.checklist("f", text)],
     "slug": tasks.slug,
     "answer": _answer,
-    "sections of a comment": pull_requests.sections_of,
-    "comment, normalized": pull_requests.normalized,
     "notes": propose.notes_in,
     "report in a text": page.find_block,
-    "signed image": parsing._SIGNED.search,
     # What leaves the process.
     "title": _WORDING.title,
     "inline text": _WORDING.inline,

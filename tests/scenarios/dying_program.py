@@ -31,7 +31,7 @@ _IMPORTED_LATE = (
     "httpcore2",
     "jinja2",
     "jsonschema",
-    "orchestrator.bot.forge.github.forge",
+    "orchestrator.plugins.github.forge",
     "orchestrator.engine.models.transport",
     "orchestrator.engine.models.openai_chat",
     "pathspec",

@@ -89,10 +89,11 @@ def add_repo(to: argparse._ActionsContainer, text: str = REPO, **more: Any) -> N
 
 
 def add_server(to: argparse._ActionsContainer) -> None:
-    """Add `--github-url` for a command without the options of the configuration."""
-    to.add_argument(
-        "--github-url", metavar="URL", default=argparse.SUPPRESS, help="address of a GitHub Enterprise server"
-    )
+    """Add the flags that say on which server a repository is, for a command without the other options."""
+    from orchestrator.app.options import add_option_flags, all_options
+
+    if names := [key for key, one in all_options().items() if one.names_server]:
+        add_option_flags(to, names)
 
 
 def add_plain(to: argparse._ActionsContainer, text: str = "plain lines instead of the live view") -> None:

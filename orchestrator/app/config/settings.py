@@ -85,8 +85,6 @@ _SECRET_PLACES = {
     "github": "GITHUB_TOKEN",
     "api": "PULLWRIGHT_API_KEY",
 }
-_SERVER_VARIABLE = "GITHUB_SERVER_URL"
-"""docs.github.com/actions/reference/workflows-and-actions/variables"""
 _RUN_LIMITS = frozenset({"max_cycles"})
 """The limits that count for a whole run, so that a repository's file cannot set them for a cycle."""
 _MAY_BE_FOREIGN = ", because that file may come from a repository; "
@@ -268,15 +266,15 @@ def load_settings(
     flags: Mapping[str, Any],
     environ: Mapping[str, str],
     cwd: Path,
-    named: Callable[[str], str] | None = None,
+    named: Callable[[Settings], str] | None = None,
 ) -> Loaded:
     """Load the settings: flags over environment over `./pullwright.toml` over the user's file.
 
     Args:
         flags: the flags that were given, by key. Text is converted as in the environment.
         environ: the environment. An empty variable counts as not set.
-        named: returns the name of the run's repository in journals, given the address of the GitHub server. The
-            table of the user's file for it has precedence over the rest of that file.
+        named: returns the name of the run's repository in journals, given the settings without the repository's own.
+            The table of the user's file for it has precedence over the rest of that file.
     """
     users, local = user_file(environ), cwd / LOCAL_FILE
     tables = _repository_tables(users)
@@ -287,8 +285,8 @@ def load_settings(
     folders = {} if _is_same_file(cwd, users) else _from_file(SourceKind.LOCAL_FILE, local)
     others = (folders, _from_environment(environ), _from_flags(flags))
     if named is not None and tables:
-        sources = (_from_server(environ), dict(own), *map(dict, others))
-        table = tables.get(named(_merged(sources, []).settings.github_url), {})
+        sources = (_from_others(environ), dict(own), *map(dict, others))
+        table = tables.get(named(_merged(sources, []).settings), {})
         everywhere = _server_named((own,))
         if "model" in table:  # it is at the table's address, or at its vendor's
             own.pop("api_url", None)
@@ -299,7 +297,7 @@ def load_settings(
             own.pop(_KEY_VARIABLE, None)
     _leave_out_address(own, others[1:], notices)
     _leave_out_key((own, *others), notices)
-    loaded = _merged((_from_server(environ), own, *others), notices)
+    loaded = _merged((_from_others(environ), own, *others), notices)
     return replace(
         loaded,
         notices=tuple(notices),
@@ -472,10 +470,11 @@ def _from_flags(flags: Mapping[str, Any]) -> _Source:
     return source
 
 
-def _from_server(environ: Mapping[str, str]) -> _Source:
-    """Read `GITHUB_SERVER_URL`, which GitHub Actions sets, or a person sets for all tools of GitHub."""
-    server = environ.get(_SERVER_VARIABLE, "").strip()
-    return {"github_url": (server, Origin(SourceKind.ENVIRONMENT, _SERVER_VARIABLE))} if server else {}
+def _from_others(environ: Mapping[str, str]) -> _Source:
+    """Read the variables of other programs, such as `GITHUB_SERVER_URL`, which GitHub Actions sets."""
+    named = {key: one.variable for key, one in all_options().items() if one.variable}
+    said = {key: environ.get(variable, "").strip() for key, variable in named.items()}
+    return {key: (value, Origin(SourceKind.ENVIRONMENT, named[key])) for key, value in said.items() if value}
 
 
 def _from_environment(environ: Mapping[str, str]) -> _Source:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -25,12 +25,10 @@ from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.repository import (
     OnDisk,
     choose_site,
-    credential_for,
     label_of,
     parse_place,
     repository_here,
 )
-from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.errors import ConfigurationError, PullwrightError
 
@@ -39,8 +37,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.app.config.settings import Loaded
-    from orchestrator.app.doctor.findings import ProbeFinding
-    from orchestrator.app.wiring.repository import Site
+    from orchestrator.app.doctor.findings import ForgeProbes, ProbeFinding
+    from orchestrator.app.wiring.repository import OnServer, Site
     from orchestrator.core.clock import Clock
 
 
@@ -104,7 +102,7 @@ def _configured(
         yield _only("Repository", "address", skipped("none is named: pass --repo owner/name or --repo PATH"))
     else:
         yield from _RepositoryGroups(repository, context, stop, writes=writes, runs=runs).groups()
-    yield earlier_runs(context, repository and label_of(repository, context.settings.github_url))
+    yield earlier_runs(context, repository and label_of(repository, context.settings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +120,7 @@ class _RepositoryGroups:
 
         title = f"Repository {self.name}"
         try:
-            place = parse_place(self.name, self.context.settings.github_url)
+            place = parse_place(self.name, self.context.settings)
             site = choose_site(self.name, self.context, writes=False)
         except PullwrightError as error:
             found, fix = str(error), _REPOSITORY_FIX
@@ -137,27 +135,21 @@ class _RepositoryGroups:
             fix = f"run as the owner of {place.path}, or make it yours: {owned}"
             yield from self._git_and_tests(site, fix)
         else:
-            yield from self._on_github(site, place.server)
+            yield from self._on_server(place, site)
 
-    def _on_github(self, site: Site, web: str) -> Iterator[Group]:
-        from orchestrator.app.doctor.github import BY_ROLE, GitHubProbes, grant, role_fix
-        from orchestrator.bot.forge.github.forge import GitHubForge
-
-        if not isinstance(site.forge, GitHubForge):
-            return  # for the type checker
-        known, web = credential_for(web, self.context), web.rstrip("/")
-        probes = GitHubProbes(site.forge, self.context, web, writes=self.writes, known=known)
-        yield probes.group(self.name, self.stop)
-        facts = probes.known_facts
-        if facts is None:
+    def _on_server(self, place: OnServer, site: Site) -> Iterator[Group]:
+        asked = (ask(place, site, self.context, writes=self.writes) for ask in added(Point.FORGE_PROBES))
+        probes: ForgeProbes | None = next((one for one in asked if one is not None), None)
+        if probes is None:
+            yield from self._git_and_tests(site, f"check the credential for {place.server}")
+            return
+        yield replace(probes.group, title=f"{probes.group.title} {self.name}", stop=self.stop)
+        fix = probes.push_fix()
+        if fix is None:
             yield _only(f"Git {self.name}", "push", skipped("not tried: see repository"))
         else:
-            fix = grant(probes.kind, "contents", web, is_private=facts.is_private)
-            fix = probes.no_token if probes.kind is TokenKind.NONE else fix
-            if facts.roles is not None and "push" not in facts.roles and probes.kind in BY_ROLE:
-                fix = f"{role_fix(facts)}; and {fix}"
             yield from self._git_and_tests(site, fix)
-        site.forge.close()
+        probes.close()
 
     def _git_and_tests(self, site: Site, push_fix: str) -> Iterator[Group]:
         from orchestrator.app.doctor.repository import RemoteProbes, RulesProbes, TestProbes

@@ -120,6 +120,22 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgeProbes:
+    """The probes of a repository's server (`Point.FORGE_PROBES`).
+
+    Attributes:
+        group: its title is the name of the forge.
+        push_fix: returns what to do if nothing can be pushed, after the probes; None if the repository was not read,
+            so that nothing else about it can be tried.
+        close: called at the end.
+    """
+
+    group: Group
+    push_fix: Callable[[], str | None]
+    close: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """A finding with the names of its probe and group."""
 

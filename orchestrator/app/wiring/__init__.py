@@ -128,7 +128,7 @@ class BuildContext:
         clock: Clock | None = None,
         observers: Observers = NO_OBSERVERS,
         redactor: Redactor | None = None,
-        named: Callable[[str], str] | None = None,
+        named: Callable[[Settings], str] | None = None,
     ) -> BuildContext:
         """Read the configuration. Without `stop`, nothing requests an early end.
 

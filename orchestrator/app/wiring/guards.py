@@ -11,11 +11,11 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from orchestrator.app.config.settings import LOCAL_FILE
 from orchestrator.app.options import AUTO
 from orchestrator.app.plugins import Point, absence_words, added
+from orchestrator.app.wiring.repository import web_hosts
 from orchestrator.app.words import counted
 from orchestrator.bot.cycle.parts import Guards
 from orchestrator.bot.cycle.verify import report_runs
@@ -70,7 +70,6 @@ class GuardMaker:
 
     def __call__(self, settings: Settings) -> Guards:
         """Create the checks for these settings."""
-        web = urlsplit(settings.github_url).hostname or ""
         keeper = gatekeeper(settings, self.redactor.holds_secret)
         paths = PathPolicy(settings.allow_path, settings.protect_path)
         return Guards(
@@ -84,7 +83,7 @@ class GuardMaker:
             admits=paths.admits,
             size=ChangeLimits(settings.max_files, settings.max_lines, settings.max_bytes),
             tests=list_tests,
-            wording=Wording((web, *settings.allow_link), redact=self.redactor.redact),
+            wording=Wording((*web_hosts(settings), *settings.allow_link), redact=self.redactor.redact),
         )
 
 

@@ -325,7 +325,7 @@ def tell_notices(context: BuildContext, more: Sequence[str] = ()) -> None:
 
 def _request(request: RunRequest, site: Site, context: BuildContext) -> TaskRequest:
     wanted = select_task(request, context.home, site.label)
-    commands = commands_for(site, context.loaded)
+    commands = commands_for(site)
     return TaskRequest(wanted, request.answer, request.dry_run, commands, thread=request.thread)
 
 
@@ -360,7 +360,7 @@ def _typed_before(request: RunRequest, context: BuildContext) -> dict[str, Any]:
     kept = {} if request.answer is not None else answers(context.home)
     if request.answer is None and all(task != key for task, _ in kept):
         return {}  # most runs answer nothing, and read no journal for this
-    label = label_of(request.repository, context.settings.github_url)
+    label = label_of(request.repository, context.settings)
     run, typed = typed_for(context.home, label, key)
     if request.answer is None and (key, run) not in kept:
         return {}

@@ -11,29 +11,21 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
-from orchestrator.app.config.settings import SourceKind
+from orchestrator.app.plugins import Point, absence_words, added, own_names
 from orchestrator.app.wiring import BuildContext
 from orchestrator.bot.coordination.budget import Caps, ScopeCaps, nothing_left
 from orchestrator.bot.coordination.claim_record import LeaseTimes
 from orchestrator.bot.coordination.claims import Claims
 from orchestrator.bot.coordination.records import Records
-from orchestrator.bot.forge.github.address import (
-    DEFAULT_API_URL,
-    ENTERPRISE_VARIABLE,
-    TOKEN_VARIABLE,
-    api_url_for,
-    git_host_of,
-    refuse_other_forge,
-)
 from orchestrator.bot.git.folders import address_key
 from orchestrator.bot.journal.folders import HOME_VARIABLE, Home, KeptWork
 from orchestrator.bot.journal.index import tasks_taken
 from orchestrator.bot.journal.notes import kept_answer
 from orchestrator.bot.journal.reader import DeadRuns, close_run, lock_run, open_runs
-from orchestrator.core.addresses import holds_credential, is_loopback
+from orchestrator.core.addresses import holds_credential
 from orchestrator.core.errors import (
     ConfigurationError,
     EmptyRepositoryError,
@@ -45,8 +37,8 @@ from orchestrator.core.errors import (
     RemoteUnavailableError,
     WorkspaceError,
 )
-from orchestrator.core.events import WaitStarted, Warned
-from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, SSH_ADDRESS
+from orchestrator.core.events import Warned
+from orchestrator.core.repositories import OWNER_AND_NAME, SSH_ADDRESS
 from orchestrator.core.suggestions import PROGRAM, Commands
 
 if TYPE_CHECKING:
@@ -57,7 +49,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.parts import Stop
     from orchestrator.bot.cycle.task_state import TaskState
     from orchestrator.bot.forge.base import Forge
-    from orchestrator.bot.forge.github.transport import GitHubAuth
     from orchestrator.bot.forge.local import LocalForge
     from orchestrator.bot.policy.hidden_characters import Cleaned
     from orchestrator.bot.worker.task_decisions import DecisionResult, TaskDecisions
@@ -66,6 +57,9 @@ if TYPE_CHECKING:
     from orchestrator.engine.policy.secrets import Redactor
 
     Clean: TypeAlias = Callable[[str], Cleaned]
+
+_GITHUB = "github"
+"""The plug-in whose repositories `owner/name` names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +80,7 @@ class Site:
         is_local: whether a folder serves as the forge, where nobody reviews.
         label: name of the repository in messages and journals, however it was typed.
         origin: address that a repository on disk was cloned from; empty if it is not known.
+        flags: flags that commands about the repository need beside its label, such as the address of its server.
     """
 
     forge: Forge
@@ -94,6 +89,53 @@ class Site:
     is_local: bool = False
     label: str = ""
     origin: str = ""
+    flags: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OnServer:
+    """A repository on a server.
+
+    Attributes:
+        servers: the kind of its server.
+        server: the server's web address.
+        name: the repository's name there.
+        label: the repository's name in messages and journals, wherever and however it was typed.
+    """
+
+    servers: Servers
+    server: str
+    name: str
+    label: str
+
+
+class Servers(Protocol):
+    """The servers of one kind of forge, which a plug-in gives (`Point.FORGE`).
+
+    No method contacts a server. Each may raise a `ConfigurationError`.
+    """
+
+    def find(self, text: str, settings: Settings) -> OnServer | None:
+        """Return the repository that a `--repo` value names; None if it names none on a server of this kind."""
+
+    def open(self, place: OnServer, context: BuildContext, *, writes: bool) -> Site:
+        """Return the repository with its forge, which contacts the server at its first use.
+
+        Args:
+            writes: whether the run will push and open pull requests. Without a credential for that, it is refused now.
+        """
+
+    def has_credential(self, place: OnServer, context: BuildContext) -> bool:
+        """Return whether there is a credential for the repository's server."""
+
+    def why_not_trusted(self, place: OnServer, settings: Settings) -> str:
+        """Return why a folder that was cloned from there does not propose there by itself; empty if it does.
+
+        A folder may come from anybody, and it names its origin itself.
+        """
+
+    def web_hosts(self, settings: Settings) -> tuple[str, ...]:
+        """Return the hosts of the configured server's pages, to which texts of pull requests may link."""
 
 
 def choose_site(repository: str, context: BuildContext, *, writes: bool) -> Site:
@@ -107,9 +149,9 @@ def choose_site(repository: str, context: BuildContext, *, writes: bool) -> Site
             server, or there is no token to write with.
         GitMissingError: git is not installed.
     """
-    place = parse_place(repository, context.settings.github_url)
+    place = parse_place(repository, context.settings)
     if isinstance(place, OnDisk):
-        origin = cloned_from(place, context.settings.github_url)
+        origin = cloned_from(place, context.settings)
         if writes and origin and place.label not in context.loaded.repositories:
             context.emit(
                 Warned(
@@ -118,22 +160,17 @@ def choose_site(repository: str, context: BuildContext, *, writes: bool) -> Site
                 )
             )
         return _local_site(place, context)
-    known = credential_for(place.server, context)
-    if writes and known.auth is None:
-        # Report it before anything is paid for: the push would fail at the end.
-        raise ConfigurationError(known.missing)
-    return _on_github(place, known, context)
+    return place.servers.open(place, context, writes=writes)
 
 
-def commands_for(site: Site, loaded: Loaded) -> Commands:
+def commands_for(site: Site) -> Commands:
     """Return the commands about a site's tasks, as a person can type them in any folder."""
-    typed = loaded.origin["github_url"].kind is SourceKind.FLAG and "://" in site.label
-    return Commands(site.label, loaded.settings.github_url if typed else "")
+    return Commands(site.label, site.flags)
 
 
 def commands_here(commands: Commands, loaded: Loaded, cwd: Path) -> Commands:
     """Return the commands for a person in this folder: without `--repo` where they mean its repository anyway."""
-    if commands.github_url:
+    if commands.flags:
         return commands
     return commands._replace(is_here=label_here(loaded, cwd) == commands.repository)
 
@@ -141,95 +178,9 @@ def commands_here(commands: Commands, loaded: Loaded, cwd: Path) -> Commands:
 def label_here(loaded: Loaded, cwd: Path) -> str | None:
     """Return the name of the repository that commands in this folder mean without `--repo`; None if they mean none."""
     try:
-        return label_of(repository_here(loaded, cwd), loaded.settings.github_url)
+        return label_of(repository_here(loaded, cwd), loaded.settings)
     except ConfigurationError:
         return None
-
-
-def _on_github(place: OnGitHub, known: HostCredential, context: BuildContext) -> Site:
-    from orchestrator.bot.forge.github.calls import CallTiming
-    from orchestrator.bot.forge.github.forge import GitHubForge
-
-    def on_wait(seconds: float, reason: str) -> None:
-        context.emit(WaitStarted(seconds, reason))
-
-    def on_unreadable(text: str) -> None:
-        context.emit(Warned(text))
-
-    # GitHub asks for a pause between writing requests; a server on this machine does not.
-    is_here = is_loopback(urlsplit(place.server).hostname or "")
-    pacing = 0.0 if is_here else 1.0
-    timing = CallTiming(context.clock, context.stop.sleep, on_wait, on_unreadable, pacing_seconds=pacing)
-    forge = GitHubForge(
-        place.name,
-        known.auth,
-        timing,
-        api_url_for(place.server),
-        in_workflow=context.in_workflow,
-        token_variable=known.variable,
-        redactor=context.redactor,
-    )
-
-    def source() -> Source:
-        repository = forge.repository()
-        return Source(
-            repository.clone_url, _named(context.settings.base or repository.default_branch, place.name)
-        )
-
-    return Site(forge, source, forge.credential, label=place.label)
-
-
-@dataclass(frozen=True, slots=True)
-class HostCredential:
-    """The credential for one server.
-
-    Attributes:
-        auth: the credential; None if there is none.
-        variable: environment variable of a token for the server.
-        missing: message for the case that a token is needed and there is none.
-    """
-
-    auth: GitHubAuth
-    variable: str
-    missing: str
-
-
-def credential_for(server: str, context: BuildContext) -> HostCredential:
-    """Return the credential that a server may receive. No other code decides this.
-
-    ===============================================  ===============================================
-    credential                                       goes to
-    ===============================================  ===============================================
-    the GitHub App                                   the configured server, which is github.com if
-                                                     neither --github-url nor GITHUB_SERVER_URL is set
-    GITHUB_TOKEN, GH_TOKEN                           github.com and the configured server
-    GH_ENTERPRISE_TOKEN, GITHUB_ENTERPRISE_TOKEN     every other server that is named, and before
-                                                     GITHUB_TOKEN the configured one
-    ===============================================  ===============================================
-
-    Args:
-        server: web address of the server, from the configuration or from `--repo`.
-    """
-    from orchestrator.bot.forge.github.transport import GitHubApp, GitHubToken
-
-    keys, settings = context.keys, context.settings
-    asked, configured = api_url_for(server), api_url_for(settings.github_url)
-    if settings.github_app_id is not None and asked == configured:
-        if keys.github_app is None:
-            raise ConfigurationError("github_app_id is set: set PULLWRIGHT_GITHUB_APP_KEY_FILE as well")
-        return HostCredential(GitHubApp(settings.github_app_id, keys.github_app), TOKEN_VARIABLE, "")
-    own = keys.github if asked in {DEFAULT_API_URL, configured} else None
-    token = own if asked == DEFAULT_API_URL else keys.github_enterprise or own
-    if asked in {DEFAULT_API_URL, configured}:
-        variable = TOKEN_VARIABLE
-        missing = f"no token for GitHub: set {variable}, or try --dry-run with --task, which only reads"
-    else:
-        variable, host = ENTERPRISE_VARIABLE, git_host_of(asked)
-        missing = (
-            f"no token for {host}: set {variable}, or name the server with --github-url "
-            f"{urlsplit(asked).scheme}://{host}, so that {TOKEN_VARIABLE} may go there"
-        )
-    return HostCredential(GitHubToken(token) if token else None, variable, missing)
 
 
 def _local_site(place: OnDisk, context: BuildContext) -> Site:
@@ -257,12 +208,13 @@ def _local_site(place: OnDisk, context: BuildContext) -> Site:
             told.append(name)
             text = f"pull requests are for {name}, which is checked out in {place.path}: --base names another branch"
             context.emit(Warned(text))
-        return Source(str(place.path), _named(name, str(place.path)))
+        return Source(str(place.path), named_branch(name, str(place.path)))
 
     return Site(forge, source, lambda: None, is_local=True, label=place.label, origin=place.origin)
 
 
-def _named(branch: str | None, repository: str) -> str:
+def named_branch(branch: str | None, repository: str) -> str:
+    """Return the branch, which an empty repository does not have."""
     if branch is None:
         what = "make" if repository.startswith("/") else "push"
         raise EmptyRepositoryError(f"{repository} is empty: {what} a first commit")
@@ -291,8 +243,8 @@ def local_forges(home: Home, repository: str | None, clock: Clock) -> list[Local
     from orchestrator.bot.git.local import LocalRepository
 
     if repository is not None:
-        place = parse_place(repository, "https://github.com")
-        if not isinstance(place, OnDisk):
+        place = disk_place(repository)
+        if place is None:
             raise ConfigurationError(
                 f"--repo {repository}: only local repositories are listed; name a folder"
             )
@@ -307,21 +259,6 @@ def local_forges(home: Home, repository: str | None, clock: Clock) -> list[Local
         )
         for root, repository in places(home.root).items()
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class OnGitHub:
-    """A repository on GitHub or on a GitHub Enterprise server. `server` is the server's web address."""
-
-    server: str
-    name: str
-
-    @property
-    def label(self) -> str:
-        """The repository's name in messages and journals, wherever and however it was typed."""
-        api = api_url_for(self.server)
-        host = git_host_of(api)
-        return self.name if host == GITHUB else f"{urlsplit(api).scheme}://{host}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,38 +283,82 @@ class OnDisk:
         return str(self.home)
 
 
-def parse_place(text: str, github_url: str) -> OnGitHub | OnDisk:
+def parse_place(text: str, settings: Settings) -> OnServer | OnDisk:
     """Return the repository that a `--repo` value names. An existing folder has precedence over `owner/name`.
 
     No other code decides which repository a text means. `label` is its name in journals, and
     `core.repositories.repository_key` of the label is the key of pauses, failures and pull requests.
     """
+    if (folder := _existing_folder(text)) is not None:
+        return _on_disk(folder)
+    for servers in forge_servers():
+        if (found := servers.find(text, settings)) is not None:
+            return found
+    if not _names_server(text):
+        raise _no_such_folder(text)
+    if _GITHUB not in own_names():
+        raise ConfigurationError(absence_words(f"--repo {text}", _GITHUB))
+    raise ConfigurationError(f"--repo {text}: no plug-in knows this server: clone it, and pass its folder")
+
+
+def disk_place(text: str) -> OnDisk | None:
+    """Return the repository on this disk that a `--repo` value names; None if it names one on a server."""
+    folder = _existing_folder(text)
+    if folder is None and not _names_server(text):
+        raise _no_such_folder(text)
+    return None if folder is None else _on_disk(folder)
+
+
+def forge_servers() -> list[Servers]:
+    """Return the kinds of servers that are known. Those that a person added come first: they know their own hosts."""
+    return [*added(Point.FORGE)][::-1]
+
+
+def web_hosts(settings: Settings) -> tuple[str, ...]:
+    """Return the hosts of the configured servers' pages."""
+    return tuple(host for servers in forge_servers() for host in servers.web_hosts(settings))
+
+
+def _existing_folder(text: str) -> Path | None:
+    """Return the folder that a `--repo` value names; None if it may name a repository on a server."""
     if not text.strip():
         raise ConfigurationError("--repo is empty: name owner/name, a URL, or a folder")
     path = Path(text).expanduser()
     if path.is_dir():
-        return _on_disk(path)
-    if OWNER_AND_NAME.fullmatch(text):
-        return _on_server(github_url, text, text)
+        return path
     parts = urlsplit(text)
     if parts.scheme == "file":
-        return _named_folder(unquote(parts.path), text)
-    if parts.scheme in {"http", "https"}:
-        if holds_credential(text):
-            raise ConfigurationError("--repo holds a credential: take it out, and set GITHUB_TOKEN instead")
-        return _on_server(f"{parts.scheme}://{parts.netloc}", parts.path, text)
-    if match := SSH_ADDRESS.fullmatch(text):
-        return _on_server(f"https://{match['host']}", match["path"], text)
-    return _named_folder(text, text)
+        path = Path(unquote(parts.path)).expanduser()
+        if not path.is_dir():
+            raise _no_such_folder(text)
+        return path
+    if parts.scheme in {"http", "https"} and holds_credential(text):
+        raise ConfigurationError(
+            "--repo holds a credential: take it out, and set a variable such as GITHUB_TOKEN instead"
+        )
+    return None
 
 
-def label_of(text: str, github_url: str) -> str:
+def _names_server(text: str) -> bool:
+    """Return whether a text has the form of a repository's address on a server."""
+    return bool(
+        OWNER_AND_NAME.fullmatch(text)
+        or urlsplit(text).scheme in {"http", "https"}
+        or SSH_ADDRESS.fullmatch(text)
+    )
+
+
+def _no_such_folder(text: str) -> ConfigurationError:
+    return ConfigurationError(f"--repo {text}: no such folder, and not owner/name or a URL")
+
+
+def label_of(text: str, settings: Settings) -> str:
     """Return the name in journals of the repository that `--repo` names.
 
     A repository that no longer exists keeps its typed name.
     """
     try:
-        return parse_place(text, github_url).label
+        return parse_place(text, settings).label
     except PullwrightError:
         return text
 
@@ -385,13 +366,13 @@ def label_of(text: str, github_url: str) -> str:
 def repository_here(loaded: Loaded, cwd: Path) -> str:
     """Return the `--repo` value of a folder where none is typed.
 
-    `init` notes in the person's own file whether the folder's pull requests stay in it or go to the repository on GitHub
-    that it was cloned from. A folder that it did not set up means no repository, so that no work begins by mistake.
+    `init` notes in the person's own file whether the folder's pull requests stay in it or go to the repository that it
+    was cloned from. A folder that it did not set up means no repository, so that no work begins by mistake.
     """
     here = place_of(cwd)
     if here.label in loaded.repositories:
         return str(here.path)
-    origin = cloned_from(here, loaded.settings.github_url)
+    origin = cloned_from(here, loaded.settings)
     if origin in loaded.repositories:
         return here.origin
     raise ConfigurationError(
@@ -407,15 +388,14 @@ def place_of(folder: Path) -> OnDisk:
         return OnDisk(folder, folder, is_repository=False)
 
 
-def proposal_place(here: OnDisk, github_url: str) -> str:
+def proposal_place(here: OnDisk, settings: Settings) -> str:
     """Return the `--repo` value for the repository that receives a folder's proposals.
 
-    It is the folder's remote `origin` if that is on GitHub or on the configured server. It is the folder's
-    own repository if there is no remote, or if the remote is another folder.
+    It is the folder's remote `origin` if that is on a server which is trusted with proposals, such as the configured
+    one. It is the folder's own repository if there is no remote, or if the remote is another folder.
 
     Raises:
-        ConfigurationError: the folder is in no repository, or its remote is on a server not configured as
-            GitHub.
+        ConfigurationError: the folder is in no repository, or its remote is on another server.
     """
     if not here.is_repository:
         raise ConfigurationError(
@@ -424,36 +404,23 @@ def proposal_place(here: OnDisk, github_url: str) -> str:
     origin = here.origin
     if "://" not in origin and not SSH_ADDRESS.fullmatch(origin):
         return str(here.path)
-    place = parse_place(origin, github_url)
+    place = parse_place(origin, settings)
     if isinstance(place, OnDisk):
         return str(here.path)
-    if api_url_for(place.server) not in {DEFAULT_API_URL, api_url_for(github_url)}:
+    if refused := place.servers.why_not_trusted(place, settings):
         raise ConfigurationError(
-            f"the folder was cloned from {origin}, which is not configured as a GitHub server: start with --github-url "
-            f"{place.server}, or name another repository with /pr --repo"
+            f"the folder was cloned from {origin}, {refused}, or name another repository with /pr --repo"
         )
     return origin
 
 
-def host_of_server(web: str) -> str:
-    """Return the host that git contacts for a server's web address."""
-    return git_host_of(api_url_for(web))
-
-
-def cloned_from(place: OnDisk, github_url: str) -> str:
-    """Return the label of the repository on GitHub that a folder names as its origin; empty if there is none."""
+def cloned_from(place: OnDisk, settings: Settings) -> str:
+    """Return the label of the repository on a server that a folder names as its origin; empty if there is none."""
     try:
-        origin = parse_place(place.origin, github_url)
+        origin = parse_place(place.origin, settings)
     except PullwrightError:
         return ""
-    return origin.label if isinstance(origin, OnGitHub) else ""
-
-
-def _named_folder(path: str, text: str) -> OnDisk:
-    folder = Path(path).expanduser()
-    if not folder.is_dir():
-        raise ConfigurationError(f"--repo {text}: no such folder, and not owner/name or a URL")
-    return _on_disk(folder)
+    return origin.label if isinstance(origin, OnServer) else ""
 
 
 def _on_disk(folder: Path) -> OnDisk:
@@ -462,14 +429,6 @@ def _on_disk(folder: Path) -> OnDisk:
 
     found = locate(folder)
     return OnDisk(found.top, found.home, found.origin, found.is_repository)
-
-
-def _on_server(server: str, path: str, text: str) -> OnGitHub:
-    refuse_other_forge(urlsplit(server if "://" in server else f"https://{server}").hostname or "")
-    match = OWNER_AND_NAME.fullmatch(path.strip("/"))
-    if match is None:
-        raise ConfigurationError(f"--repo {text}: the address of a repository ends with owner/name")
-    return OnGitHub(server, f"{match['owner']}/{match['name']}")
 
 
 _SECONDS_A_MINUTE = 60.0
@@ -573,7 +532,7 @@ def make_decisions(site: Site, records: Records, context: BuildContext) -> TaskD
     from orchestrator.bot.worker.backlog import Backlog, TaskSelection
     from orchestrator.bot.worker.task_decisions import TaskDecisions
 
-    settings, commands = context.settings, commands_for(site, context.loaded)
+    settings, commands = context.settings, commands_for(site)
     kept = kept_work(context.home, records)
     rules = backlog_rules(site, settings, (clean_words, clean_name), context.redactor.redact)
     backlog = Backlog(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,6 +46,15 @@ class Issue:
     association: str = ""
     blocked_by: int = 0
     open_parts: int = 0
+
+
+BOT_ENDING = "[bot]"
+"""The end of a bot's login, which no person's has."""
+
+
+def is_bot(login: str) -> bool:
+    """Return whether a login is a bot's."""
+    return login.endswith(BOT_ENDING)
 
 
 class Permission(StrEnum):
@@ -388,6 +397,7 @@ class MergedPullRequest:
     issues: tuple[PastIssue, ...] = ()
 
 
+@runtime_checkable
 class PastForge(Protocol):
     """The history of a repository on a forge. Every method may raise a subclass of `ForgeError`."""
 

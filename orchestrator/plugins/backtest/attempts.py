@@ -23,10 +23,18 @@ from orchestrator.app.wiring.guards import (
 )
 from orchestrator.app.wiring.model import choose_model
 from orchestrator.app.wiring.program import Program, RunRequest, assemble, choose_worker
-from orchestrator.app.wiring.repository import OnDisk, OnGitHub, choose_site, label_of, parse_place
+from orchestrator.app.wiring.repository import (
+    OnDisk,
+    OnServer,
+    choose_site,
+    disk_place,
+    label_of,
+    parse_place,
+)
 from orchestrator.app.wiring.session_parts import cycle_contract_name, cycle_profile_name
 from orchestrator.bot.cycle.parts import CycleResult, Outcome
 from orchestrator.bot.cycle.tasks import checklist
+from orchestrator.bot.forge.base import PastForge
 from orchestrator.bot.git.folders import address_key, remove_folder
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.local import (
@@ -78,7 +86,6 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.coordination.budget import Caps
     from orchestrator.bot.cycle.parts import Stop
-    from orchestrator.bot.forge.base import PastForge
     from orchestrator.bot.git.remote import Remote
     from orchestrator.bot.verification.base import RunOptions
     from orchestrator.bot.verification.runs import HostRuns
@@ -173,7 +180,7 @@ class Backtest:
         cwd: Path,
         stop: Stop,
     ) -> None:
-        if isinstance(parse_place(request.repository, "https://github.com"), OnDisk) and not request.from_git:
+        if not request.from_git and disk_place(request.repository) is not None:
             raise ConfigurationError(
                 "a folder has no pull requests: add --from-git for its commits, or name owner/name"
             )
@@ -182,7 +189,7 @@ class Backtest:
         self.context = BuildContext.of(flags, environ, cwd, stop=stop, named=self._named)
         settings = self.context.settings
         _refuse(settings)
-        self.place = parse_place(request.repository, settings.github_url)
+        self.place = parse_place(request.repository, settings)
         self.folder = self.context.home.root / "backtests" / address_key(self.place.label)[:_KEY_CHARS]
         alone = _in_a_try(settings)
         self._sandbox = choose_sandbox(alone)
@@ -212,7 +219,8 @@ class Backtest:
         items = sum(len(list(checklist(name, text))) for name, text in listed if text)
         if isinstance(self.place, OnDisk):
             return OpenBacklog(items)
-        return OpenBacklog(items + len(forge.open_issues(label)), self._past_forge().issue_rate())
+        rate = forge.issue_rate() if isinstance(forge, PastForge) else None
+        return OpenBacklog(items + len(forge.open_issues(label)), rate)
 
     async def cases(
         self,
@@ -226,7 +234,7 @@ class Backtest:
 
     @cached_property
     def history(self) -> RepositoryHistory:
-        """The repository's commits: its own on this disk, or those fetched from GitHub."""
+        """The repository's commits: its own on this disk, or those fetched from its server."""
         if isinstance(self.place, OnDisk):
             try:
                 return LocalRepository(self.place.path).history()
@@ -238,11 +246,11 @@ class Backtest:
 
     def _changes(self) -> Iterator[PastChange | UnfitChange]:
         settings = self.context.settings
-        if isinstance(self.place, OnGitHub) and not self.request.from_git:
+        if isinstance(self.place, OnServer) and not self.request.from_git:
             return from_pull_requests(
                 self._past_forge(), self._fetch, with_comments=settings.comments != "none"
             )
-        if isinstance(self.place, OnGitHub):
+        if isinstance(self.place, OnServer):
             start = self._fetch_branch()
         else:
             start = self.history.resolve(settings.base or "HEAD")
@@ -258,12 +266,12 @@ class Backtest:
         return choose_site(self.request.repository, self.context, writes=False)
 
     def _past_forge(self) -> PastForge:
-        from orchestrator.bot.forge.github.forge import RestPast
-
         forge = self._site.forge
-        if isinstance(forge, RestPast):
+        if isinstance(forge, PastForge):
             return forge
-        raise AssertionError("a place on GitHub has GitHub's forge")
+        raise ConfigurationError(
+            f"the forge of {self.place.label} does not tell its past: add --from-git for its commits"
+        )
 
     def _remote(self) -> tuple[Remote, str]:
         source = self._site.source()

@@ -95,7 +95,7 @@ class CycleMaker:
 
     def commands(self, site: Site) -> Commands:
         """Return the commands about the site's tasks that messages name."""
-        return commands_for(site, self.context.loaded)
+        return commands_for(site)
 
     def make(self, site: Site, wanted: TaskSelection, operator: Operator, bus: EventBus) -> Program:
         """Create the program. Its events go to the bus."""
@@ -165,7 +165,7 @@ class FolderProposals:
     def _site(self, repository: str | None) -> tuple[Site, OnDisk]:
         """Return where the change is proposed, and the folder's own repository."""
         context, here = self.maker.context, place_of(self.folder)
-        where = repository or self.named or proposal_place(here, context.settings.github_url)
+        where = repository or self.named or proposal_place(here, context.settings)
         return choose_site(where, context, writes=not self.maker.dry_run), here
 
     def _base(self, branch: str, *, is_here: bool) -> ChangeBase:

@@ -23,7 +23,7 @@ import orchestrator
 from orchestrator.app.options import flag_of
 from orchestrator.app.plugins import absence_of
 from orchestrator.app.terminal import known_secrets
-from orchestrator.app.wiring.repository import OnDisk, open_tasks, parse_place
+from orchestrator.app.wiring.repository import disk_place, open_tasks
 from orchestrator.app.words import clean, counted, short_line
 from orchestrator.bot.forge.base import CheckState, FeedbackKind, PullRequestState
 from orchestrator.bot.journal.notes import PersonAnswer, keep_answer
@@ -89,10 +89,10 @@ class TaskActions:
     def is_local(self, repository: str) -> bool:
         """Return whether a repository is on this disk, so that no server has to be asked about it."""
         try:
-            place = parse_place(repository, "https://github.com")
+            place = disk_place(repository)
         except PullwrightError:
             return False
-        return isinstance(place, OnDisk) and place.is_repository
+        return place is not None and place.is_repository
 
     def look(self, repository: str) -> Look:
         """Read the tasks of a repository from its remote and its forge."""

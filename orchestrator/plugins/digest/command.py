@@ -137,7 +137,7 @@ def _label(repository: str | None) -> str | None:
     from orchestrator.app.config.settings import load_settings
     from orchestrator.app.wiring.repository import label_of
 
-    return label_of(repository, load_settings({}, os.environ, Path.cwd()).settings.github_url)
+    return label_of(repository, load_settings({}, os.environ, Path.cwd()).settings)
 
 
 def since_time(text: str, now: datetime) -> datetime:

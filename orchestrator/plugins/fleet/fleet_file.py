@@ -318,4 +318,4 @@ class FleetSettings:
 
     def key(self, repository: FleetRepository) -> str:
         """Return the key by which all machines know a repository."""
-        return repository_key(label_of(repository.name, self.of(repository).github_url))
+        return repository_key(label_of(repository.name, self.of(repository)))

@@ -162,7 +162,7 @@ def open_for_sessions(context: BuildContext, repository: str, here: OnDisk | Non
 
 def _memory_of_origin(here: OnDisk, context: BuildContext) -> FolderMemory | None:
     """Return the choice about the memory of a folder's origin; None if the origin has no memory."""
-    origin = cloned_from(here, context.settings.github_url)
+    origin = cloned_from(here, context.settings)
     if not origin or not memory_file(context.home, origin).exists():
         return None
     return FolderMemory(context.home, here.label, origin)

@@ -29,6 +29,7 @@ from orchestrator.app.config.settings import (
     tightened,
 )
 from orchestrator.app.options import AUTO, TEST_KEYS
+from orchestrator.app.plugins import absence_words, own_names
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.cycle_parts import open_clone_of
 from orchestrator.app.wiring.guards import (
@@ -40,11 +41,9 @@ from orchestrator.app.wiring.guards import (
 )
 from orchestrator.app.wiring.repository import (
     OnDisk,
-    OnGitHub,
+    OnServer,
     Source,
     choose_site,
-    credential_for,
-    host_of_server,
     open_hidden_refs,
     parse_place,
     place_of,
@@ -408,6 +407,16 @@ def init(options: argparse.Namespace) -> int:
     return setup.propose() if setup.folder is None or options.pull_request else setup.write(setup.folder)
 
 
+def _actions_host(context: BuildContext) -> str:
+    """Return the host of the server on which workflows run."""
+    if "github" not in own_names():
+        raise ConfigurationError(absence_words("--actions", "github"))
+    from orchestrator.plugins.github.address import api_url_for, git_host_of
+    from orchestrator.plugins.github.options import github_options
+
+    return git_host_of(api_url_for(github_options(context.settings).github_url))
+
+
 class _Setup:
     """One call of `init`: examines the repository, decides, and changes it.
 
@@ -421,7 +430,7 @@ class _Setup:
         self._local = False
         self._asks = sys.stdin.isatty() and sys.stderr.isatty() and not options.yes
         named = options.repo or "."
-        place = parse_place(named, context.settings.github_url)
+        place = parse_place(named, context.settings)
         self.folder = place.path if isinstance(place, OnDisk) else None
         self._github = self._origin(place) if isinstance(place, OnDisk) else place
         if self.folder is None and not options.pull_request:
@@ -435,17 +444,16 @@ class _Setup:
     def _github_address(self) -> str:
         return f"{self._github.server.rstrip('/')}/{self._github.name}" if self._github else ""
 
-    def _origin(self, place: OnDisk) -> OnGitHub | None:
+    def _origin(self, place: OnDisk) -> OnServer | None:
         """Return the repository that a folder was cloned from, if it is on the configured server."""
-        server = self._context.settings.github_url
         try:
-            found = parse_place(place.origin, server) if place.origin else None
+            found = parse_place(place.origin, self._context.settings) if place.origin else None
         except PullwrightError:
             return None
-        if not isinstance(found, OnGitHub):
+        if not isinstance(found, OnServer):
             return None
-        same = host_of_server(found.server) == host_of_server(server)
-        return OnGitHub(server, found.name) if same else None
+        configured = found.servers.find(found.name, self._context.settings)
+        return configured if configured is not None and configured.label == found.label else None
 
     def _say(self, text: str) -> None:
         print_lines([text])
@@ -606,7 +614,7 @@ class _Setup:
             return self._github is None
         if self._options.local is not None:
             return bool(self._options.local)
-        has_token = credential_for(self._github.server, self._context).auth is not None
+        has_token = self._github.servers.has_credential(self._github, self._context)
         question = f"Pull requests on {self._github.name}, or in this folder? github or folder"
         answer = self._ask(question, "github" if has_token else "folder", "--local or --no-local")
         return not answer.lower().startswith("g")
@@ -635,7 +643,7 @@ class _Setup:
         files = [ActionFile(LOCAL_FILE, rules_text(old_rules, decided.values).encode())]
         if not decided.actions:
             return files
-        place, server = action_place(), host_of_server(self._context.settings.github_url)
+        place, server = action_place(), _actions_host(self._context)
         if isinstance(place, ActionPlace) and place.server != server:
             place = f"{PROGRAM} comes from {place.server}, and {server} cannot use actions from there"
         if isinstance(place, str):
@@ -799,7 +807,7 @@ class _Setup:
     def _wants_label(self) -> bool:
         if self._github is None or self._options.labels is False:
             return False
-        has_token = credential_for(self._github.server, self._context).auth is not None
+        has_token = self._github.servers.has_credential(self._github, self._context)
         if self._options.labels and not has_token:
             raise ConfigurationError("--labels needs a token: set GITHUB_TOKEN")
         return has_token and (bool(self._options.labels) or self._asks)

@@ -42,4 +42,5 @@ PLUGIN = Plugin(
     name="onboarding",
     text=_TEXT,
     commands={"init": CommandEntry(_TEXT, "start", _add_flags, ".command:init", has_many_flags=True)},
+    uses=("github",),
 )

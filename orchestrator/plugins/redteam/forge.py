@@ -22,7 +22,6 @@ from orchestrator.bot.forge.base import (
     PullRequest,
     PullRequestState,
 )
-from orchestrator.bot.forge.github.address import is_attachment
 from orchestrator.bot.forge.local import LocalForge, take_number
 from orchestrator.bot.forge.public_web import parse_address, public_ips
 from orchestrator.bot.git.local import LocalRepository
@@ -202,6 +201,8 @@ class StagedForge(LocalForge):
 
     def attachment(self, url: str) -> AttachmentPlace | None:
         """Return where an attachment is stored, as a GitHub Enterprise server does."""
+        from orchestrator.plugins.github.address import is_attachment
+
         if not is_attachment(url, f"{self._store.forge}/api/v3", NAME):
             return None
         return AttachmentPlace(url, frozenset({FORGE_HOST}))

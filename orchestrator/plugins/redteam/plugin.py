@@ -23,5 +23,5 @@ PLUGIN = Plugin(
     name="redteam",
     text=_TEXT,
     commands={"redteam": CommandEntry(_TEXT, "check", _add_flags, ".command:redteam", has_many_flags=True)},
-    uses=("agents", "dashboard", "fleet", "mcp", "memory", "verify_pr", "web", "worker"),
+    uses=("agents", "dashboard", "fleet", "github", "mcp", "memory", "verify_pr", "web", "worker"),
 )

@@ -36,7 +36,7 @@ from orchestrator.app.wiring.guards import (
 )
 from orchestrator.app.wiring.program import tell_notices
 from orchestrator.app.wiring.repository import choose_site, label_of
-from orchestrator.bot.forge.github.parsing import is_bot
+from orchestrator.bot.forge.base import is_bot
 from orchestrator.bot.forge.local import places
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.opening import ask_remote

@@ -291,7 +291,7 @@ class Members:
         """
         flags = self._settings.flags(repository)
         settings = self._settings.of(repository)
-        self._only_once(repository.name, settings.github_url)
+        self._only_once(repository.name, settings)
         left, last_run = self._earlier_pause(repository.name, settings)
         member = Member(
             repository.name,
@@ -305,9 +305,9 @@ class Members:
         )
         return member
 
-    def _only_once(self, name: str, github_url: str) -> None:
+    def _only_once(self, name: str, settings: Settings) -> None:
         """Refuse a repository that the file names twice, also if the spelling differs."""
-        place = repository_key(label_of(name, github_url))
+        place = repository_key(label_of(name, settings))
         if (other := self._names.get(place)) is not None:
             spelled = "" if other == name else f", once as {other}"
             raise ConfigurationError(f"{self._options.config} names the repository {name} twice{spelled}")
@@ -327,7 +327,7 @@ class Members:
         """Return the pause that the repository's last run with this model left, and that run."""
         with suppress(ConfigurationError):  # reported when a cycle of the repository begins
             model = name_in_journals(settings)
-            label = label_of(name, settings.github_url)
+            label = label_of(name, settings)
             run = newest_run(self._home, repository=label, model=model)
             if run is not None:
                 return run.pause_at(self._clock.now()), run.id

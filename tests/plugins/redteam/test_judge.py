@@ -12,7 +12,7 @@ from orchestrator.plugins.redteam.forge import OutgoingText
 from orchestrator.plugins.redteam.judge import Evidence, judge_attack
 from orchestrator.plugins.redteam.planted import draw, leaked_secrets
 from tests.tables import table
-from tests.unit.bot.cycle.test_outgoing_pages import WARNING
+from tests.unit.bot.verification.told import WARNING
 
 SECRETS = draw(random.Random(1)).secrets  # noqa: S311  the same in every worker
 TOKEN = SECRETS.variables["GITHUB_TOKEN"]

@@ -1,16 +1,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.bot.forge.github.address import api_url_for
-from orchestrator.bot.forge.github.calls import CallTiming
-from orchestrator.bot.forge.github.forge import GitHubForge
-from orchestrator.bot.forge.github.transport import GitHubToken
-from orchestrator.core.clock import ManualClock
-from tests.doubles.github import people
+from tests.doubles.github import forges, people
 from tests.doubles.github.in_memory import InMemoryGitHub
 from tests.doubles.github.people import collaborate
 from tests.doubles.github.server import GitHub
@@ -39,7 +34,8 @@ class World:
 
     github: GitHub
     repo: Repo
-    forge: GitHubForge
+    forge: Any
+    """The plug-in's forge, over HTTP."""
     memory: InMemoryGitHub
     """The same without HTTP, for tests of rules."""
 
@@ -74,10 +70,8 @@ class World:
         return len(self.github.calls("GET", path))
 
 
-def open_forge(github: GitHub, name: str) -> GitHubForge:
-    clock = ManualClock()
-    timing = CallTiming(clock, clock.advance, pacing_seconds=0)
-    return GitHubForge(name, GitHubToken(github.token()), timing, api_url_for(github.web_url))
+def open_forge(github: GitHub, name: str) -> Any:
+    return forges.open_forge(github.web_url, name, github.token())
 
 
 @pytest.fixture(scope="module")

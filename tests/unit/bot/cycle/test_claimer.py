@@ -15,7 +15,6 @@ from orchestrator.bot.cycle.claimer import MOST_AT_ONCE, Claimer, Pruning, Remot
 from orchestrator.bot.cycle.task_state import KnownTask
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Remark, find_answer, from_text, key_of, with_choice
 from orchestrator.bot.forge.base import Comment, Issue, Proposal, PullRequest, PullRequestState
-from orchestrator.bot.forge.github.repository import BranchRule
 from orchestrator.bot.git.remote import in_the_way
 from orchestrator.bot.journal.folders import KeptWork
 from orchestrator.core.clock import ManualClock
@@ -208,48 +207,6 @@ def test_rules_that_cannot_be_read_stop_nothing(world: World, status: int) -> No
     body = {"message": "Upgrade to GitHub Pro"}
     world.github.faults.append(Fault("GET", ".*/rules/.*", times=9, status=status, body=body))
     assert world.forge.why_not_pushed(BRANCH, "us@bots.example") is None
-
-
-@table(
-    ("kind", "operator", "pattern", "negate", "refuses"),
-    [
-        ("creation", None, None, None, True),
-        ("required_signatures", None, None, None, True),
-        ("update", None, None, None, False),
-        ("pull_request", None, None, None, False),
-        ("branch_name_pattern", "starts_with", "feature/", False, True),
-        ("branch_name_pattern", "starts_with", "pullwright/", False, False),
-        ("branch_name_pattern", "starts_with", "pullwright/", True, True),
-        ("branch_name_pattern", "ends_with", "subtracts", None, False),
-        ("branch_name_pattern", "contains", "JIRA-", False, True),
-        ("branch_name_pattern", "regex", "^(feature|fix)/", False, True),
-        ("branch_name_pattern", "regex", "issue-[0-9]+", False, False),
-        ("branch_name_pattern", "regex", "issue", True, False),
-        ("branch_name_pattern", "regex", "(", False, False),
-        ("branch_name_pattern", "sounds_like", "x", False, False),
-        ("branch_name_pattern", "contains", None, False, False),
-        ("commit_author_email_pattern", "ends_with", "@octo.example", False, True),
-        ("committer_email_pattern", "ends_with", "@bots.example", False, False),
-        ("commit_message_pattern", "starts_with", "JIRA-", False, False),
-    ],
-)
-def test_what_a_rule_refuses_for_sure(
-    kind: str,
-    operator: str | None,
-    pattern: str | None,
-    negate: bool | None,  # noqa: FBT001
-    refuses: bool,  # noqa: FBT001
-) -> None:
-    said = {"operator": operator, "pattern": pattern, "negate": negate}
-    rule = BranchRule(kind, 7, {name: value for name, value in said.items() if value is not None})
-    assert rule.refuses(BRANCH, "us@bots.example") == refuses
-
-
-@pytest.mark.slow(reason="waits for the end of a pattern's time")
-@pytest.mark.parametrize("negate", [True, False])
-def test_a_rule_whose_pattern_takes_too_long_refuses_nothing_for_sure(*, negate: bool) -> None:
-    said = {"operator": "regex", "pattern": r"^(?:\w+/?-?)*!$", "negate": negate}
-    assert not BranchRule("branch_name_pattern", 7, said).refuses(f"pullwright/issue-1-{'a' * 60}", "")
 
 
 DAY_SECONDS = 24 * 3600

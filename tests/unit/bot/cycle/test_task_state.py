@@ -163,7 +163,7 @@ def test_a_journals_outcome_is_told_in_the_same_words() -> None:
 
 
 def test_a_command_is_whole_also_where_a_name_needs_quotes() -> None:
-    commands = Commands("/srv/my repo", "https://ghe.example")
+    commands = Commands("/srv/my repo", "--github-url https://ghe.example")
     assert commands.retry("item-1") == (
         "pullwright retry item-1 --repo '/srv/my repo' --github-url https://ghe.example"
     )

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.forge.github.pull_requests import MOST_EVENT_PAGES
 from orchestrator.bot.worker.task_rules import TaskAuthorization
 from orchestrator.core.errors import ForgeError, ForgePermissionError, ForgeUnavailableError
 from tests.doubles.github import people
 from tests.doubles.github.faults import Fault, server_error
+from tests.plugins import part_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -439,7 +439,7 @@ def test_a_labeller_who_is_gone_may_nothing(world: World) -> None:
 def test_a_label_on_what_has_too_long_a_history_counts_for_nothing(world: World) -> None:
     issue = world.issue()
     world.label(issue, "ada", AGAIN)
-    for _ in range(MOST_EVENT_PAGES * 100):
+    for _ in range(part_of("github", ".pull_requests:MOST_EVENT_PAGES") * 100):
         world.rename(issue, "mallory")
     found = TaskAuthorization(world.forge, "pullwright").why_label_refused(1, AGAIN)
     assert "nobody is known" in (found or "")

@@ -15,18 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.forge.base import AttachmentPlace
-from orchestrator.bot.forge.github.address import STORES, api_url_for, git_host_of, is_attachment
-from orchestrator.bot.forge.github.calls import CallTiming
-from orchestrator.bot.forge.github.forge import GitHubForge
-from orchestrator.bot.forge.github.parsing import to_signed_image
-from orchestrator.bot.forge.github.transport import GitHubApp, GitHubToken
 from orchestrator.core.clock import ManualClock, SystemClock
 from orchestrator.core.errors import ConfigurationError, ForgeAuthenticationError, ForgeNotFoundError
+from orchestrator.plugins.github.address import STORES, api_url_for, git_host_of, is_attachment
+from orchestrator.plugins.github.calls import CallTiming
+from orchestrator.plugins.github.forge import GitHubForge
+from orchestrator.plugins.github.parsing import to_signed_image
+from orchestrator.plugins.github.transport import GitHubApp, GitHubToken
+from tests.plugins.github.conftest import PROPOSAL
 from tests.tables import table
-from tests.unit.bot.forge.conftest import PROPOSAL
 
 if TYPE_CHECKING:
-    from tests.unit.bot.forge.conftest import Bench
+    from tests.plugins.github.conftest import Bench
 
 
 @table(
@@ -332,9 +332,9 @@ def test_an_image_is_found_in_the_html_of_its_issue(bench: Bench) -> None:
 
 WAITS = """
 import sys
-from orchestrator.bot.forge.github.calls import CallTiming
-from orchestrator.bot.forge.github.forge import GitHubForge
-from orchestrator.bot.forge.github.transport import GitHubToken
+from orchestrator.plugins.github.calls import CallTiming
+from orchestrator.plugins.github.forge import GitHubForge
+from orchestrator.plugins.github.transport import GitHubToken
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ForgeError
 

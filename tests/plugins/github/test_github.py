@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.forge.base import Proposal
-from orchestrator.bot.forge.github.pull_requests import LONGEST_COMMENT
-from orchestrator.bot.forge.github.transport import GitHubToken
 from orchestrator.core.errors import (
     ConfigurationError,
     ForgeAuthenticationError,
@@ -19,11 +17,13 @@ from orchestrator.core.errors import (
     ForgeNotFoundError,
     ForgePermissionError,
 )
+from orchestrator.plugins.github.pull_requests import LONGEST_COMMENT
+from orchestrator.plugins.github.transport import GitHubToken
 from tests.doubles.github.faults import Fault
-from tests.unit.bot.forge.conftest import PROPOSAL
+from tests.plugins.github.conftest import PROPOSAL
 
 if TYPE_CHECKING:
-    from tests.unit.bot.forge.conftest import Bench
+    from tests.plugins.github.conftest import Bench
 
 REPOSITORY = "/repos/octo/demo"
 

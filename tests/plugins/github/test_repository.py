@@ -9,13 +9,13 @@ import pytest
 from orchestrator.bot.forge.base import Traffic
 from tests.doubles.github import bare, checks, people
 from tests.doubles.github.faults import Fault
-from tests.unit.bot.forge.conftest import PROPOSAL
+from tests.plugins.github.conftest import PROPOSAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.bot.forge.github.forge import GitHubForge
-    from tests.unit.bot.forge.conftest import Bench
+    from orchestrator.plugins.github.forge import GitHubForge
+    from tests.plugins.github.conftest import Bench
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.forge.github.calls import Reply, error_of_reply
 from orchestrator.core.errors import (
     ForgeAuthenticationError,
     ForgeError,
@@ -19,6 +18,8 @@ from orchestrator.core.errors import (
     ForgeRejectedError,
     ForgeUnavailableError,
 )
+from orchestrator.plugins.github.calls import Reply, error_of_reply
+from tests.doubles.world_forge import LOCKED, REFUSALS
 from tests.tables import table
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -199,3 +200,9 @@ def test_any_reply_becomes_one_line(status: int, headers: dict[str, str], text: 
     found = error_of_reply(Reply(status, headers, text), "x", NOW, has_token=True, variable="GITHUB_TOKEN")
     assert len(str(found).splitlines()) == 1
     assert len(str(found)) < 600
+
+
+def test_a_simulated_world_refuses_as_github_does() -> None:
+    for status, (kind, _said) in REFUSALS.items():
+        body = {"message": "Unable to create comment because issue is locked." if status == LOCKED else "No"}
+        assert type(refused(403 if status == LOCKED else status, body=body)) is kind

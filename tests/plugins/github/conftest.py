@@ -6,21 +6,22 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.forge.base import Proposal
-from orchestrator.bot.forge.github.address import api_url_for
-from orchestrator.bot.forge.github.calls import CallTiming
-from orchestrator.bot.forge.github.forge import GitHubForge
-from orchestrator.bot.forge.github.transport import GitHubToken
 from orchestrator.core.clock import ManualClock
+from orchestrator.plugins.github.address import api_url_for
+from orchestrator.plugins.github.calls import CallTiming
+from orchestrator.plugins.github.forge import GitHubForge
+from orchestrator.plugins.github.transport import GitHubToken
 from tests.doubles.github.fixtures import github
+from tests.unit.bot.conftest import place, world
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orchestrator.bot.forge.github.transport import GitHubAuth
+    from orchestrator.plugins.github.transport import GitHubAuth
     from tests.doubles.github.server import GitHub
     from tests.doubles.github.state import Repo
 
-__all__ = ["github"]
+__all__ = ["github", "place", "world"]
 PROPOSAL = Proposal("pullwright/1-fix", "main", "Fix it", "Because.", draft=True)
 
 

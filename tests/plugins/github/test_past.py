@@ -9,7 +9,7 @@ from tests.doubles.github import people
 
 if TYPE_CHECKING:
     from tests.doubles.github.state import Issue, Pull
-    from tests.unit.bot.forge.conftest import Bench
+    from tests.plugins.github.conftest import Bench
 
 
 def merged(bench: Bench, branch: str, *, closes: Issue) -> Pull:

@@ -22,11 +22,13 @@ from orchestrator.bot.forge.base import (
     Proposal,
     PullRequest,
     PullRequestState,
+    is_bot,
 )
-from orchestrator.bot.forge.github.parsing import (
+from orchestrator.core.errors import ForgeError, ForgeNotFoundError, ForgePermissionError
+from orchestrator.core.prompts import fence_after
+from orchestrator.plugins.github.parsing import (
     LOGIN,
     LabelEvent,
-    is_bot,
     to_body_edit,
     to_comment,
     to_datetime,
@@ -39,9 +41,7 @@ from orchestrator.bot.forge.github.parsing import (
     to_permission,
     to_pull_request,
 )
-from orchestrator.bot.forge.github.repository import SETTLED_SECONDS, RestRepository
-from orchestrator.core.errors import ForgeError, ForgeNotFoundError, ForgePermissionError
-from orchestrator.core.prompts import fence_after
+from orchestrator.plugins.github.repository import SETTLED_SECONDS, RestRepository
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.bot.forge.base import Proposal, PullRequestState
-from orchestrator.bot.forge.github.calls import CallTiming
-from orchestrator.bot.forge.github.forge import GitHubForge
-from orchestrator.bot.forge.github.transport import GitHubToken
 from orchestrator.core.clock import ManualClock
+from orchestrator.plugins.github.calls import CallTiming
+from orchestrator.plugins.github.forge import GitHubForge
+from orchestrator.plugins.github.transport import GitHubToken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 vcr: Any = importlib.import_module("vcr")  # has no types
 
-CASSETTE = Path(__file__).parents[3] / "data" / "github" / "cassettes" / "emulate.yaml"
+CASSETTE = Path(__file__).parents[2] / "data" / "github" / "cassettes" / "emulate.yaml"
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from orchestrator.app.doctor.findings import (
+    ForgeProbes,
     Group,
-    Impatient,
     Probe,
     ProbeFinding,
     Unmet,
@@ -17,19 +17,20 @@ from orchestrator.app.doctor.findings import (
     warned,
 )
 from orchestrator.bot.forge.base import TokenKind
-from orchestrator.bot.forge.github.address import TOKEN_VARIABLE
 from orchestrator.bot.policy.change_checks import PathPolicy
 from orchestrator.core.changes import FileChange, FileVersion
 from orchestrator.core.errors import ForgeNotFoundError, ForgePermissionError
+from orchestrator.plugins.github.address import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
     from orchestrator.app.wiring import BuildContext
-    from orchestrator.app.wiring.repository import HostCredential
-    from orchestrator.bot.forge.github.forge import GitHubForge
-    from orchestrator.bot.forge.github.repository import TokenFacts, TokenView
+    from orchestrator.app.wiring.repository import OnServer, Site
+    from orchestrator.plugins.github.forge import GitHubForge
+    from orchestrator.plugins.github.repository import TokenFacts, TokenView
+    from orchestrator.plugins.github.servers import HostCredential
 
 
 PERMISSIONS = {
@@ -116,6 +117,18 @@ _WORKFLOW_FILE = ".github/workflows/ci.yml"
 _TRY = "only a request shows it: --write sends one that GitHub refuses for its content"
 
 
+def forge_probes(place: OnServer, site: Site, context: BuildContext, *, writes: bool) -> ForgeProbes | None:
+    """Return the probes of a repository on GitHub; None for another forge: see `Point.FORGE_PROBES`."""
+    from orchestrator.plugins.github.forge import GitHubForge
+    from orchestrator.plugins.github.servers import credential_for
+
+    if not isinstance(site.forge, GitHubForge):
+        return None
+    known, web = credential_for(place.server, context), place.server.rstrip("/")
+    probes = GitHubProbes(site.forge, context, web, writes=writes, known=known)
+    return ForgeProbes(probes.group(), probes.push_fix, site.forge.close)
+
+
 class GitHubProbes:
     """Probes of one repository and one token.
 
@@ -132,7 +145,7 @@ class GitHubProbes:
         self.known_facts: TokenView | None = None
         self._known_token: TokenFacts | None = None
 
-    def group(self, name: str, stop: Impatient) -> Group:
+    def group(self) -> Group:
         """Return the probes, in order."""
         network = "check the network and --github-url; https://www.githubstatus.com shows outages"
         new_token = f"make a new token ({self._web}/settings/tokens) and set {self._variable}"
@@ -156,7 +169,18 @@ class GitHubProbes:
             ("checks", self._checks, network),
         )
         probes = tuple(Probe(*look, away=network) for look in looks)
-        return Group(f"GitHub {name}", probes, stop)
+        return Group("GitHub", probes)
+
+    def push_fix(self) -> str | None:
+        """Return what to do if nothing can be pushed; None if the repository could not be read."""
+        facts = self.known_facts
+        if facts is None:
+            return None
+        if self.kind is TokenKind.NONE:
+            return self.no_token
+        fix = self._grant("contents")
+        is_reader = facts.roles is not None and "push" not in facts.roles and self.kind in BY_ROLE
+        return f"{role_fix(facts)}; and {fix}" if is_reader else fix
 
     @cached_property
     def kind(self) -> TokenKind:

@@ -10,10 +10,10 @@ import pytest
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ForgeRateLimitError, ForgeUnavailableError
 from tests.doubles.github.faults import Fault, lost_reply, primary_limit, secondary_limit, server_error
-from tests.unit.bot.forge.conftest import PROPOSAL
+from tests.plugins.github.conftest import PROPOSAL
 
 if TYPE_CHECKING:
-    from tests.unit.bot.forge.conftest import Bench
+    from tests.plugins.github.conftest import Bench
 
 REPOSITORY = "/repos/octo/demo"
 PULLS = "/repos/octo/demo/pulls"

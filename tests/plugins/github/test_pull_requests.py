@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.forge.base import ACTIONS_APP, CheckState, FeedbackKind, PullRequestState
-from orchestrator.bot.forge.github.parsing import to_pull_request
-from orchestrator.bot.forge.github.pull_requests import _to_paths
 from orchestrator.core.errors import ForgeNotFoundError, ForgePermissionError
+from orchestrator.plugins.github.parsing import to_pull_request
+from orchestrator.plugins.github.pull_requests import _to_paths
 from tests.doubles.github.checks import check
 from tests.doubles.github.faults import Fault
 from tests.doubles.github.reviews import answer_in, review, say
-from tests.unit.bot.forge.conftest import PROPOSAL
+from tests.plugins.github.conftest import PROPOSAL
 
 if TYPE_CHECKING:
-    from tests.unit.bot.forge.conftest import Bench
+    from tests.plugins.github.conftest import Bench
 
 COMMIT = "a" * 40
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from orchestrator.bot.forge.base import (
+    BOT_ENDING,
     Comment,
     Edit,
     Issue,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
-_BOT = "[bot]"
 LOGIN = re.compile(_USER.pattern + r"(?:\[bot\])?")
 """The possible logins of people and bots. Nothing else is put into a path or looked up."""
 
@@ -52,15 +52,10 @@ def to_login(user: Mapping[str, Any] | None) -> str:
     if user is None:
         return ""
     login, kind = str(user["login"]), user["__typename"] if "__typename" in user else user["type"]
-    name = login.removesuffix(_BOT) if kind == "Bot" else login
+    name = login.removesuffix(BOT_ENDING) if kind == "Bot" else login
     if kind not in {"User", "Bot"} or not _USER.fullmatch(name) or name.lower() == "ghost":
         return ""
-    return name + _BOT if kind == "Bot" else name
-
-
-def is_bot(login: str) -> bool:
-    """Return whether a login, as `to_login` returns it, is a bot's."""
-    return login.endswith(_BOT)
+    return name + BOT_ENDING if kind == "Bot" else name
 
 
 def to_permission(data: Mapping[str, Any], login: str) -> Permission:

@@ -18,7 +18,10 @@ from orchestrator.bot.forge.base import (
     TokenKind,
     Traffic,
 )
-from orchestrator.bot.forge.github.address import (
+from orchestrator.core.errors import ConfigurationError, ForgeError
+from orchestrator.core.redaction import Credential
+from orchestrator.engine.policy.secrets import Redactor
+from orchestrator.plugins.github.address import (
     DEFAULT_API_URL,
     STORES,
     TOKEN_VARIABLE,
@@ -26,7 +29,7 @@ from orchestrator.bot.forge.github.address import (
     is_attachment,
     is_githubs_own,
 )
-from orchestrator.bot.forge.github.parsing import (
+from orchestrator.plugins.github.parsing import (
     to_datetime,
     to_datetime_or_none,
     to_issue,
@@ -34,25 +37,22 @@ from orchestrator.bot.forge.github.parsing import (
     to_signed_image,
     to_text,
 )
-from orchestrator.bot.forge.github.pull_requests import RestPullRequests
-from orchestrator.bot.forge.github.repository import token_kind_of
-from orchestrator.bot.forge.github.transport import (
+from orchestrator.plugins.github.pull_requests import RestPullRequests
+from orchestrator.plugins.github.repository import token_kind_of
+from orchestrator.plugins.github.transport import (
     AppTransport,
     GitHubApp,
     GitHubAuth,
     GitHubToken,
     open_transport,
 )
-from orchestrator.core.errors import ConfigurationError, ForgeError
-from orchestrator.core.redaction import Credential
-from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
     from orchestrator.bot.forge.base import RequestQuota
-    from orchestrator.bot.forge.github.calls import CallTiming
+    from orchestrator.plugins.github.calls import CallTiming
 
 _DIGEST_CHARS = 8
 """Enough to tell the tokens of a fleet apart, and too few to tell anything of one."""

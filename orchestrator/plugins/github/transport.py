@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from orchestrator.bot.forge.base import Traffic
-from orchestrator.bot.forge.github.address import NOT_GITHUB, TOKEN_VARIABLE, is_githubs_own
-from orchestrator.bot.forge.github.calls import ApiRequest, Calls, CallTiming, Reply
-from orchestrator.bot.forge.github.parsing import to_datetime
 from orchestrator.core.addresses import SCHEME_PORTS
 from orchestrator.core.errors import (
     ConfigurationError,
@@ -23,6 +20,9 @@ from orchestrator.core.errors import (
     ForgeUnavailableError,
 )
 from orchestrator.core.redaction import without_secrets
+from orchestrator.plugins.github.address import NOT_GITHUB, TOKEN_VARIABLE, is_githubs_own
+from orchestrator.plugins.github.calls import ApiRequest, Calls, CallTiming, Reply
+from orchestrator.plugins.github.parsing import to_datetime
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,11 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.forge.base import Edit, Permission, Traffic
-from orchestrator.bot.forge.github.address import api_url_for
-from orchestrator.bot.forge.github.calls import Reply, error_of_query
-from orchestrator.bot.forge.github.parsing import LOGIN, to_login, to_permission
-from orchestrator.bot.forge.github.pull_requests import MOST_EDIT_PAGES, MOST_EVENT_PAGES, PERMISSION_SECONDS
-from orchestrator.bot.forge.github.repository import SETTLED_SECONDS
 from orchestrator.core.errors import (
     ForgeAuthenticationError,
     ForgeError,
@@ -24,12 +19,17 @@ from orchestrator.core.errors import (
     ForgeRateLimitError,
     ForgeUnavailableError,
 )
+from orchestrator.plugins.github.address import api_url_for
+from orchestrator.plugins.github.calls import Reply, error_of_query
+from orchestrator.plugins.github.parsing import LOGIN, to_login, to_permission
+from orchestrator.plugins.github.pull_requests import MOST_EDIT_PAGES, MOST_EVENT_PAGES, PERMISSION_SECONDS
+from orchestrator.plugins.github.repository import SETTLED_SECONDS
 from tests.doubles.github import people
 from tests.doubles.github.faults import Fault, lost_reply
 from tests.tables import table
 
 if TYPE_CHECKING:
-    from tests.unit.bot.forge.conftest import Bench
+    from tests.plugins.github.conftest import Bench
 
 GRAPHQL = "/api/graphql"
 EVENTS = "/repos/octo/demo/issues/1/events"

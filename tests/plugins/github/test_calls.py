@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.forge.base import Traffic
-from orchestrator.bot.forge.github.calls import (
+from orchestrator.core.clock import ManualClock
+from orchestrator.core.errors import ForgeError, ForgeRateLimitError, ForgeUnavailableError
+from orchestrator.plugins.github.calls import (
     LONGEST_LIMIT_SECONDS,
     ApiRequest,
     Calls,
@@ -18,17 +20,15 @@ from orchestrator.bot.forge.github.calls import (
     Reply,
     ReplyCache,
 )
-from orchestrator.bot.forge.github.parsing import to_listed_pull_request
-from orchestrator.bot.forge.github.transport import GitHubApp
-from orchestrator.core.clock import ManualClock
-from orchestrator.core.errors import ForgeError, ForgeRateLimitError, ForgeUnavailableError
+from orchestrator.plugins.github.parsing import to_listed_pull_request
+from orchestrator.plugins.github.transport import GitHubApp
 from tests.doubles.github.faults import Fault, lost_reply, secondary_limit, server_error
 from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.unit.bot.forge.conftest import Bench
+    from tests.plugins.github.conftest import Bench
 
 GET = ApiRequest("GET", "/x", "look")
 POST = ApiRequest("POST", "/x", "write", body={})

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from orchestrator.bot.forge.base import RequestQuota, TokenKind
-from orchestrator.bot.forge.github.calls import BACKOFF_SECONDS, ApiRequest, Calls, CallTiming, Transport
-from orchestrator.bot.forge.github.parsing import LOGIN, to_repository
 from orchestrator.core import event_loop
 from orchestrator.core.errors import (
     ForgeAuthenticationError,
@@ -24,6 +22,8 @@ from orchestrator.core.errors import (
     ForgeRateLimitError,
     ForgeUnavailableError,
 )
+from orchestrator.plugins.github.calls import BACKOFF_SECONDS, ApiRequest, Calls, CallTiming, Transport
+from orchestrator.plugins.github.parsing import LOGIN, to_repository
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

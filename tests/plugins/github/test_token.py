@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.forge.base import RequestQuota, TokenKind
-from orchestrator.bot.forge.github.address import api_url_for
-from orchestrator.bot.forge.github.calls import CallTiming
-from orchestrator.bot.forge.github.forge import GitHubForge
-from orchestrator.bot.forge.github.repository import WORKFLOW_LOGIN, to_expiry, token_kind_of
-from orchestrator.bot.forge.github.transport import GitHubApp, GitHubToken
 from orchestrator.core.errors import ForgeAuthenticationError, ForgeError, ForgeUnavailableError
+from orchestrator.plugins.github.address import api_url_for
+from orchestrator.plugins.github.calls import CallTiming
+from orchestrator.plugins.github.forge import GitHubForge
+from orchestrator.plugins.github.repository import WORKFLOW_LOGIN, to_expiry, token_kind_of
+from orchestrator.plugins.github.transport import GitHubApp, GitHubToken
 from tests.doubles.github.faults import Fault, server_error
 from tests.doubles.github.state import Grant
 from tests.tables import table
 
 if TYPE_CHECKING:
-    from tests.unit.bot.forge.conftest import Bench
+    from tests.plugins.github.conftest import Bench
 
 
 @table(

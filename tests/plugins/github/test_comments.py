@@ -9,25 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.forge.github.pull_requests import (
-    LONGEST_COMMENT,
-    MARKER,
-    compose_comment,
-    sections_of,
-    with_section,
-)
-from orchestrator.bot.forge.github.transport import GitHubApp
 from orchestrator.core.errors import (
     ForgeAuthenticationError,
     ForgeError,
     ForgeNotFoundError,
     ForgePermissionError,
 )
+from orchestrator.plugins.github.pull_requests import (
+    LONGEST_COMMENT,
+    MARKER,
+    compose_comment,
+    sections_of,
+    with_section,
+)
+from orchestrator.plugins.github.transport import GitHubApp
 from tests.doubles.github.faults import Fault, lost_reply
 from tests.tables import table
 
 if TYPE_CHECKING:
-    from tests.unit.bot.forge.conftest import Bench
+    from tests.plugins.github.conftest import Bench
 
 HOSTILE = [
     MARKER,

@@ -1,1 +1,0 @@
-"""GitHub, and GitHub Enterprise, as a forge."""

@@ -1,0 +1,1 @@
+"""GitHub and GitHub Enterprise servers, as the forge of a repository."""
