@@ -149,6 +149,7 @@ def test_every_command_that_is_shown_is_understood(page: Path) -> None:
                 pytest.fail(f"{argv}: {error}")
 
 
+@COMPLETE
 def test_the_messages_of_the_page_of_troubles_are_the_programs() -> None:
     """The words in the first column occur in a message, which may go over several lines of the source."""
     shown = text(DOCS / "troubleshooting.md")
