@@ -447,8 +447,8 @@ def test_an_address_that_a_strangers_forge_knows_is_cloned_and_proposed_to_there
         "clone",
         "--quiet",
         "--bare",
-        make_repository(config.parent / "calc", {"a.py": "1\n"}),
-        bare,
+        str(make_repository(config.parent / "calc", {"a.py": "1\n"})),
+        str(bare),
     )
     address = "https://code.weather.example/teams/north/calc"
     write = ("write_file", {"path": "new.txt", "content": "warm\n"})
