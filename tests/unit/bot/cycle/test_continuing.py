@@ -270,7 +270,7 @@ def test_the_branches_of_a_task_are_those_with_its_key() -> None:
     seen = {
         ONE: "1",
         "refs/heads/pullwright/issue-70-add": "2",
-        "refs/pullwright/work/issue-7": "3",
+        "refs/pullwright/wip/issue-7": "3",
         "refs/heads/main": "4",
     }
     assert branches_of(TASK, seen) == {"pullwright/issue-7-add": "1"}
