@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import os
@@ -70,6 +71,23 @@ def pytest_xdist_auto_num_workers() -> int | None:
         return None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return cores + cores // 2
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`-m slow` imports no file without slow tests: to collect these takes each worker longer than some of the tests."""
+    is_left_out = config.option.markexpr == "slow" and collection_path.suffix == ".py"
+    return True if is_left_out and not _says_slow(collection_path) else None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Hold what `pytest_ignore_collect` relies on."""
+    if item.get_closest_marker("slow") and not _says_slow(item.path):
+        raise pytest.UsageError(f"{item.nodeid} is slow, and its file has no such word: write the mark there")
+
+
+@functools.cache
+def _says_slow(path: Path) -> bool:
+    return b"slow" in path.read_bytes()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,13 +3,15 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from tests.doubles.power import Disk, traced
-from tests.scenarios.test_power import FREE, environ, pytestmark
+import pytest
+
+from tests.doubles.power import Disk, needs_tracing, traced
+from tests.scenarios.test_power import FREE, environ
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["pytestmark"]
+pytestmark = [needs_tracing, pytest.mark.slow(reason="the calls of a whole program are traced")]
 
 _DATABASES = """
 import sys
