@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from orchestrator.bot.coordination.records import (
     Records,
     RemoteRecord,
+    _Growth,
     write_object,
     write_record,
     write_tree_object,
@@ -26,7 +28,6 @@ from tests.unit.bot.git.smart_http import SmartHttp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from orchestrator.bot.git.local import IdKind
 
@@ -392,3 +393,26 @@ def test_records_come_in_one_fetch(plain: Path, tmp_path: Path, monkeypatch: pyt
         assert sorted(record.message for record in read.values()) == ["text 0", "text 1", "text 2"]
         records.read_all(found)
         assert "fetch" not in commands(), "what is here is not fetched again"
+
+
+class LeftBehind(type(Path())):  # type: ignore[misc]
+    """A folder of packs from which a git that is ending removes its own file while it is read."""
+
+    def iterdir(self) -> Iterator[Path]:
+        yield from super().iterdir()
+        yield self / "tmp_pack_gone"
+
+
+def test_what_was_fetched_above_the_limit_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "before.pack").write_bytes(b"x" * 100)
+    growth = _Growth(tmp_path, 10, lambda: False)
+    (tmp_path / "new.pack").write_bytes(b"x" * 10)
+    assert not growth()
+    growth.require_limit()
+    (tmp_path / "tmp_pack").write_bytes(b"x")
+    growth._packs = LeftBehind(tmp_path)
+    assert growth()
+    with pytest.raises(WorkspaceError, match="it is larger than 10 bytes"):
+        growth.require_limit()
+    assert [path.name for path in tmp_path.iterdir()] == ["before.pack"]
+    assert _Growth(tmp_path, 10, lambda: True)(), "or it is cancelled"

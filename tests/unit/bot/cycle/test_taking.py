@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import pytest
+
+from orchestrator.bot.coordination.claim_record import ClaimRecord, claim_message, claim_ref
 from orchestrator.bot.coordination.claims import Lease
 from orchestrator.bot.coordination.saved_work import wip_ref
 from orchestrator.bot.cycle.claimer import Claimer
-from orchestrator.bot.cycle.task_state import KnownTask
+from orchestrator.bot.cycle.task_state import KnownTask, asked_digest
 from orchestrator.bot.cycle.tasks import Task, from_text
 from orchestrator.bot.journal.folders import KeptWork
 from orchestrator.core.messages import Spent
@@ -19,8 +22,6 @@ from tests.unit.bot.git.rig import git
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    import pytest
 
 TASK: Task = from_text("Fix it")
 START = datetime(2026, 11, 21, tzinfo=UTC)
@@ -82,6 +83,32 @@ def test_a_task_that_has_cost_its_share_is_not_claimed(tmp_path: Path) -> None:
     )
     (claim,) = second.claims.list()
     assert (claim.state, claim.outcome, claim.number) == ("released", "limit", 1)
+
+
+@pytest.mark.parametrize("only_looks", [False, True])
+def test_a_task_whose_workers_died_three_times_is_given_up(tmp_path: Path, *, only_looks: bool) -> None:
+    path = bare(tmp_path)
+    worker = Worker(path, tmp_path, "b")
+    now = worker.claims.clock.now()
+    dead = ClaimRecord(
+        *(TASK.key, "held", "host-a", "run-a", 3, now, now, now + timedelta(minutes=20)),
+        nonce="n",
+        deaths=2,
+        asked=asked_digest(TASK),
+    )
+    put(path, claim_ref(TASK.key), claim_message(dead))
+    one = claimer(worker, path)
+    one.dead_runs = {"run-a"}
+    said, number = one.why_not(known(TASK)) if only_looks else (one.take(known(TASK)), 4)
+    why = "its worker died 3 times in a row, the last time in run run-a on host-a"
+    assert f"{TASK.key} waits for a person: {why}" in str(said)
+    shown = worker.claims.show(TASK.key)
+    assert shown is not None
+    assert (shown.state, shown.outcome, shown.deaths, shown.why) == ("released", "waits", 3, why)
+    assert (one.waiting, number) == ({TASK.key: why}, 4)
+    assert why in str(claimer(worker, path).take(known(TASK)))
+    (again,) = worker.claims.list()
+    assert again == shown, "it is not claimed again to say so"
 
 
 def test_one_look_is_enough_for_a_task_that_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
