@@ -95,6 +95,7 @@ MADE: dict[tuple[str, str], Examples] = {
         r"(?<![\w/])(?:GH-|#)12\b"
     ],
     ("bot.git.hostgit", "pattern"): _kept,
+    ("bot.verification.printed", "_NUMBER.sub('[0-9]{1,9}', pattern)"): _kept,
     (
         "bot.policy.change_checks",
         "'|'.join((*([f\"(?:^|/)(?:{'|'.join(names)})\"] if names else []), *others))",

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.verification.base import NO_TEST_RAN, WHOLE_RUN, CaseResult, CaseStatus, RunResult
+from orchestrator.bot.verification.printed import printed_count, printed_failure
 from orchestrator.core.changes import is_test_path
 from orchestrator.core.prompts import one_line
 
@@ -124,24 +125,6 @@ def why_stopped(ran: ExecResult, minutes: float) -> str:
     return f"did not end within {minutes:g} minutes; raise test_minutes" if ran.timed_out else ""
 
 
-# What installers and compilers print before their reason: pip, npm, cargo, go, apt, make, gcc and shells.
-_ERROR_LINE = re.compile(
-    r"(?i:^(?:\W{0,9}|npm )(?:(?:error|fatal|failed)\b|err!|e: )|\berror(?:\[\w{1,9}\])?: |: (?:command )?not found\b"
-    r"|\bno such file|\bcould not |\bcannot |\bpermission denied|\bno matching |\bunable to |\*\*\* )|\b\w{1,60}Error: "
-)
-# What pip says of each program that it started, above the reason and below it.
-_NO_REASON = re.compile(r"^(?:error: subprocess-exited-with-error|note: This (?:error|is an issue)\b)")
-_FIRST_ERROR_CHARS = 300
-
-
-def first_error(output: str) -> str:
-    """Return the first line of a failed command's output that says an error, or else its last line; in one line."""
-    lines = [_COLOUR.sub("", line[:_MAX_LINE_CHARS]).strip() for line in output.splitlines()]
-    lines = [line for line in lines if not _NO_REASON.match(line)] or lines
-    last = next((line for line in reversed(lines) if line), "")
-    return one_line(next(filter(_ERROR_LINE.search, lines), last), limit=_FIRST_ERROR_CHARS, keep="`")
-
-
 def _contradiction(
     exit_code: int, cases: Collection[CaseResult], *, has_report: bool, expects: RunResult | None
 ) -> str:
@@ -155,139 +138,6 @@ def _contradiction(
     if not has_report and expects is not None and expects.cases:
         return "the exit code is 0, but no report was written"
     return ""
-
-
-# What runners print at their end. A group is a number of tests that ran, or empty for one package; `left_out` is the
-# number of those that were only counted. A pattern without a group matches a line that says that none ran.
-_COUNTS = (
-    re.compile(r"^Ran ([0-9]{1,9}) tests? in "),  # unittest, luaunit
-    re.compile(r"^(?:OK|FAILED) \((?:[a-z ]{1,30}=[0-9]{1,9}, ){0,4}skipped=(?P<left_out>[0-9]{1,9})"),
-    re.compile(r"^(?:NO TESTS RAN$|no tests ran in |=+ no tests ran)"),
-    re.compile(r"^(?:=+ )?(?:[0-9]{1,9} (?:skipped|deselected|xfailed|warnings?)(?:, )?){1,4} in [0-9.]"),
-    re.compile(r"^(?:=+ )?(?:[0-9]{1,9} failed, )?([0-9]{1,9}) passed\b"),  # pytest
-    re.compile(r"^(?:=+ )?([0-9]{1,9}) failed\b.* in [0-9.]"),
-    re.compile(r"^(?:ok|FAIL)\s+\S+\s+(?:[0-9.]+s|\(cached\))()(?:\s+coverage: |$)"),  # go: a package
-    re.compile(r"^(?:\?\s+\S+\s+\[no test files\]|ok\s+\S+\s[^\[]*\[no tests to run\])"),
-    re.compile(r"^running ([0-9]{1,9}) tests?$"),  # cargo
-    re.compile(r"^test result: \w{1,9}\. .{1,60}; (?P<left_out>[0-9]{1,9}) ignored;"),
-    re.compile(r"^\s*Summary \[.{1,20}\] ([0-9]{1,9}) tests? run"),  # nextest
-    re.compile(r"^\s+([0-9]{1,9}) (?:passing|failing)\b"),  # mocha, Cypress
-    re.compile(  # jest
-        r"^Tests: {1,20}(?:[0-9]{1,9} failed, )?(?:(?P<left_out>[0-9]{1,9}) (?:skipped|todo), )?(?:[0-9]{1,9} [a-z]{1,20}, ){0,3}([0-9]{1,9}) total"
-    ),
-    re.compile(r"^(?:No tests? found, exiting|No test files found)"),  # jest, vitest
-    re.compile(  # vitest
-        r"^\s*Tests\s+(?:[0-9]{1,9} (?:failed|passed) \| ){0,2}(?:(?P<left_out>[0-9]{1,9}) (?:skipped|todo)[^(]{0,40}|[0-9]{1,9} [^(]{1,60})\(([0-9]{1,9})\)$"
-    ),
-    re.compile(r"^(?:#|\u2139) tests ([0-9]{1,9})$"),  # node, tape
-    re.compile(r"^(?:#|\u2139) (?:skipped|todo) (?P<left_out>[0-9]{1,9})$"),
-    re.compile(r"^1\.\.([0-9]{1,9})(?:\s*#.*)?$"),  # TAP: bats, prove -v, tap
-    re.compile(r"(?i)^ok [0-9]{1,9}\b[^#]{0,250}#\s?skip\w{0,4}\b(?P<left_out>)"),
-    re.compile(r"^\s*([0-9]{1,9}) tests? (?:passed|failed)$"),  # ava
-    re.compile(r"^Files=[0-9]{1,9}, Tests=([0-9]{1,9}),"),  # prove
-    re.compile(r"^Result: NOTESTS"),
-    re.compile(
-        r"^(?:[0-9]{1,9} (?:doctests?|properties|property), )?([0-9]{1,9}) tests?, (?:[0-9]{1,9}|no) (?:failures?|assertions)"
-        r"(?:.{0,40}?\b(?P<left_out>[0-9]{1,9}) skip)?"
-    ),  # mix, bats, rebar3, Gleam
-    re.compile(r"^Ran ([0-9]{1,9}) tests containing "),  # Clojure
-    re.compile(r"^([0-9]{1,9}) success(?:es)? / ([0-9]{1,9}) failures? / "),  # busted
-    re.compile(r"^# TOTAL: {1,9}([0-9]{1,9})$"),  # Automake
-    re.compile(r"^# SKIP: {1,9}(?P<left_out>[0-9]{1,9})$"),
-    re.compile(r"^(?:Passed|Failed): {1,9}([0-9]{1,9})$"),  # elm-test
-    re.compile(r"^ {1,9}([0-9]{1,9}) (?:passed|failed|flaky)(?: \([0-9.]{1,9}m?s\))?$"),  # Playwright
-    re.compile(r"^There are no tests to run"),
-    re.compile(
-        r"^([0-9]{1,9}) runs?, [0-9]{1,9} assertions(?:.{0,60}?\b(?P<left_out>[0-9]{1,9}) skips)?"
-    ),  # minitest
-    re.compile(  # RSpec, hspec, Crystal
-        r"^([0-9]{1,9}) examples?, [0-9]{1,9} failures?(?:, [0-9]{1,9} errors)?(?:, (?P<left_out>[0-9]{1,9}) pending)?"
-    ),
-    re.compile(r"^OK(?:, but .{1,60})? \(([0-9]{1,9}) tests?, "),  # PHPUnit
-    re.compile(
-        r"^Tests: ([0-9]{1,9}), Assertions: [0-9]{1,9}(?:.{0,60}?\bSkipped: (?P<left_out>[0-9]{1,9}))?"
-    ),
-    re.compile(r"^No tests executed!"),
-    re.compile(
-        r"^\s*Tests:\s+(?:[0-9]{1,9} (?:failed|skipped|todo|risky|incomplete), )*([0-9]{1,9}) passed \("
-    ),  # Pest
-    re.compile(r"^[0-9]{1,3}% tests passed, [0-9]{1,9} tests failed out of ([0-9]{1,9})"),  # ctest
-    re.compile(r"^(?:No tests were found!!!|No tests defined\.)"),  # ctest, Meson
-    re.compile(r"^(?:Ok|Fail|Unexpected Pass):\s+([0-9]{1,9})$"),  # Meson
-    re.compile(
-        r"^(?:\[\w{1,9}\] )?Tests run: ([0-9]{1,9}), Failures: [0-9]{1,9}, Errors: [0-9]{1,9}, Skipped: (?P<left_out>[0-9]{1,9})$"
-    ),
-    re.compile(r"^(?:(?:\[\w{1,9}\] )?No tests to run\.|> Task :\S{1,200} NO-SOURCE$)"),  # Maven, Gradle
-    re.compile(r"^\s*Total tests: ([0-9]{1,9})$"),  # .NET
-    re.compile(r"^\s{1,9}Skipped: (?P<left_out>[0-9]{1,9})$"),
-    re.compile(
-        r"^(?:Passed|Failed|Skipped)!\s+- .*\bSkipped:\s+(?P<left_out>[0-9]{1,9}), Total:\s+([0-9]{1,9}),"
-    ),
-    re.compile(r"^(?:No test is available in |No test matches )"),
-    re.compile(
-        r"^\s*Executed ([0-9]{1,9}) tests?, with (?:(?P<left_out>[0-9]{1,9}) tests? skipped)?"
-    ),  # Swift
-    re.compile(r"^.{0,4}Test run with ([0-9]{1,9}) tests?"),
-    re.compile(r"^All ([0-9]{1,9}) tests? passed"),  # Zig, tasty
-    re.compile(r"^Build Summary: \S{1,20} steps succeeded; ([0-9]{1,9})/"),  # zig build
-    re.compile(r"^([0-9]{1,9}) out of [0-9]{1,9} tests failed"),
-    re.compile(r"^(?:ok|FAILED) \| ([0-9]{1,9}) passed"),  # Deno
-    re.compile(r"^(?:error: )?No test modules found"),
-    re.compile(
-        r"^\[ FAIL ([0-9]{1,9}) \| WARN [0-9]{1,9} \| SKIP [0-9]{1,9} \| PASS ([0-9]{1,9}) \]"
-    ),  # testthat
-    re.compile(r"^[0-9]{1,9} of [0-9]{1,9} test suites \(([0-9]{1,9}) of [0-9]{1,9} test cases\)"),  # cabal
-    re.compile(r"^(?:\[\w{1,9}\] )?Tests: succeeded ([0-9]{1,9}), failed ([0-9]{1,9})"),  # sbt
-    re.compile(r"^[0-9:]{1,9} \+([0-9]{1,9})(?: ~[0-9]{1,9})?(?: -[0-9]{1,9})?: (?:All|Some) tests"),  # Dart
-)
-_MAX_LINE_CHARS = 300
-_COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
-
-
-def printed_count(output: str) -> int | None:
-    """Return how many tests ran, as known runners print it; None if no line of the output is known.
-
-    A Go package with tests counts as one test, because `go test` prints no more.
-    """
-    found: list[int] = []
-    for line in output.splitlines():
-        text = _COLOUR.sub("", line[:_MAX_LINE_CHARS]).rstrip()
-        for pattern in _COUNTS:
-            if match := pattern.match(text):
-                without = pattern.groupindex.get("left_out")
-                found += [
-                    (1 if one == "" else int(one or 0)) * (-1 if place == without else 1)
-                    for place, one in enumerate(match.groups(), 1)
-                ] or [0]
-                break
-    return max(sum(found), 0) if found else None
-
-
-# What runners print where a test failed. A shell hides their exit code in a pipe, or with `|| true`.
-_FAILURES = (
-    re.compile(r"^(?:=+ | {1,9})?[1-9][0-9]{0,8} failed\b"),  # pytest, Playwright
-    re.compile(r"^FAILED \((?:failures|errors)="),  # unittest
-    re.compile(r"^(?:--- FAIL: |FAIL\t)"),  # go
-    re.compile(r"^test result: FAILED\."),  # cargo
-    re.compile(r"^ {1,9}[1-9][0-9]{0,8} failing\b"),  # mocha
-    re.compile(r"^ {0,9}Tests:? {1,20}[1-9][0-9]{0,8} failed\b"),  # jest, vitest, Pest
-    re.compile(r"^(?:#|\u2139) fail [1-9]"),  # node
-    re.compile(r"(?i)^not ok [0-9]{1,9}\b(?![^#]{0,250}# ?(?:todo|skip))"),  # TAP
-    re.compile(r"^[0-9]{1,9} (?:tests?|examples?|runs?), .{0,80}?\b[1-9][0-9]{0,8} (?:failures?|errors?)\b"),
-    re.compile(r"^(?:FAILURES|ERRORS)!$"),  # PHPUnit
-    re.compile(r"^[0-9]{1,3}% tests passed, [1-9][0-9]{0,8} tests? failed"),  # ctest
-    re.compile(r"^(?:\[\w{1,9}\] )?Tests run: [0-9]{1,9}, (?:Failures: [1-9]|Failures: 0, Errors: [1-9])"),
-    re.compile(r"^(?:Failed!\s|Result: FAIL$)"),  # .NET, prove
-    re.compile(r"^(?:Fail|Failed|Unexpected Pass): {1,20}[1-9]"),  # Meson, elm-test
-    re.compile(r"^[0-9:]{1,9} \+[0-9]{1,9}.{0,20}: Some tests failed"),  # Dart
-)
-
-
-def printed_failure(output: str) -> str:
-    """Return the first line in which a known runner says that a test failed; empty if there is none."""
-    lines = (_COLOUR.sub("", line[:_MAX_LINE_CHARS]).rstrip() for line in output.splitlines())
-    found = next((line for line in lines if any(one.match(line) for one in _FAILURES)), "")
-    return one_line(found.strip(), limit=_FIRST_ERROR_CHARS, keep="`")
 
 
 def read_report(data: bytes, *, root: str = "") -> tuple[CaseResult, ...]:

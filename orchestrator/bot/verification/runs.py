@@ -11,6 +11,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.verification.base import WHOLE_RUN, CaseStatus, RunKind, RunResult, Runs
+from orchestrator.bot.verification.printed import first_error
 from orchestrator.bot.verification.python_tests import (
     EXIT_SETTINGS,
     MOST_IDS,
@@ -25,12 +26,7 @@ from orchestrator.bot.verification.python_tests import (
     pytest_variables,
     select_tests,
 )
-from orchestrator.bot.verification.reports import (
-    EndedCommand,
-    first_error,
-    run_result,
-    why_stopped,
-)
+from orchestrator.bot.verification.reports import EndedCommand, run_result, why_stopped
 from orchestrator.bot.verification.slot import Slot
 from orchestrator.bot.verification.trees import TestFiles, folders_of
 from orchestrator.core.changes import is_test_program

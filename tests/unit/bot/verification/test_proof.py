@@ -8,13 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
-from orchestrator.bot.verification.reports import (
-    EndedCommand,
-    first_error,
-    printed_count,
-    printed_failure,
-    run_result,
-)
+from orchestrator.bot.verification.printed import first_error, printed_count, printed_failure
+from orchestrator.bot.verification.reports import EndedCommand, run_result
 from orchestrator.bot.verification.verdict import judge_runs
 from orchestrator.core.cycle_events import Proof
 from orchestrator.engine.environments.base import ExecResult
