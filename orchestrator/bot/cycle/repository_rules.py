@@ -63,20 +63,20 @@ _ANY_MACHINE = re.compile(
     rf"(?<![A-Za-z0-9])(?:{_MACHINE}|artificial intelligence|gen-?AI|[a-z]*GPT(?:-?\d\w*)?|OpenAI|Anthropic|Gemini|Codex|Cursor|Windsurf|Devin|DeepSeek|Llama|Mistral|Qwen|Grok"
     r"|language[- ]models?|neural net(?:work)?s?|machine learning|machines?|synthetic|generative|agentic|agents?[- ](?:written|made|generated|authored|created)"
     r"|(?:code|coding|programming) assistants?|chat ?bots?|non-?humans?"
-    r"|(?:authored|made|written|created|produced|work) (?:only |entirely |solely )?(?:by|of) (?:an? )?(?:real |actual )?(?:humans?|persons?|people)|human[- ](?:written|made|authored|created|thoughts?|minds?|hands?|brains?|authors?|beings?)"
+    r"|(?:authored|made|written|created|produced|work) (?:only |entirely |solely )?(?:by|of) (?:an? )?(?:real |actual )?(?:humans?|persons?|people)|humans? (?:contributors?|authors?|only)|human[- ](?:written|made|authored|created|thoughts?|minds?|hands?|brains?|authors?|beings?)"
     r"|models? (?:that (?:was|were) )?trained|agents need not|no agents"
     r"|automatic(?:ally)? (?:generated|written)|auto-?generated|vibe[- ]?cod\w+|slop|(?:ro)?bots?"
     r"|(?:automated|autonomous) (?:agents?|tools?|contributions?|pull requests?|PRs?|changes|patches)|(?:code|text) generators?"
-    r"|KI|IA|intelligence artificielle|inteligencia artificial|ИИ)(?![A-Za-z0-9])|人工智能|人工知能|大模型|生成AI",
+    r"|KI|IA|intelligence artificielle|intelig\u00eancia artificial|inteligencia artificial|intelligenza artificiale|sztuczn\w+ inteligencj\w+|yapay zeka\w*|ИИ|нейросет\w+)(?![A-Za-z0-9])|人工智能|人工知能|大模型|生成AI",
     re.IGNORECASE,
 )
 _ANY_REFUSAL = re.compile(
     r"\b(?:no|not|never|nothing|none|nobody|thrown?|trash\w*|discard\w*|cannot|nor|neither|without|avoid|refrain|against|only|ban(?:s|ned)?|forbid\w*|prohibit\w*|reject\w*"
     r"|refus\w+|declin\w+|disallow\w*|clos(?:e|es|ed)|unwelcome|unacceptable|inadmissible|free of|zero|strictly|must|human\w*"
     r"|hand-?written|people|disqualif\w+|delet\w+|block\w*|discourag\w+|off-limits|keep\b.{0,20}\bout|stays? (?:out|away)|spam|instead|yourself|free|unwanted|expect\w*|no-go"
-    r"|the bin|will be ignored|bannable|lock (?:any|all|the|your)|by hand|own work|need not|tainted"
+    r"|exclu(?:de[sd]?|ding)|the bin|will be ignored|bannable|lock (?:any|all|the|your)|by hand|own work|need not|tainted"
     r"|abgelehnt|ablehn\w*|untersagt\w*|unerw\u00fcnscht|refus\u00e9\w*|rechaz\w+|vietat\w*|proibid\w*|ne\s+sont"
-    r"|nicht|kein\w*|verboten|interdit\w*|pas|prohibid\w*|prohibi\w*|запрещ\w*|не)\b|n['\u2019]t\b|不|禁止|勿|ません|ない|않|금지",
+    r"|nicht|kein\w*|verboten|interdit\w*|pas|prohibid\w*|prohibi\w*|запрещ\w*|не|n\u00e3o|nie|niet|geen|inte|ikke|non|edilmez)\b|n['\u2019]t\b|不|禁止|勿|ません|ない|않|금지",
     re.IGNORECASE,
 )
 _MADE = re.compile(

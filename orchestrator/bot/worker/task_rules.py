@@ -17,7 +17,7 @@ from orchestrator.core.prompts import cut
 from orchestrator.core.suggestions import Commands
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from orchestrator.bot.cycle.task_state import KnownTask
     from orchestrator.bot.forge.base import (
@@ -305,7 +305,7 @@ _FILLER = frozenset(
         r"\w+",
         "a all and any anymore bot day everyone everything for good hello here hey hi immediately is issue it just longer "
         "more myself now ok okay on one please pls sorry thank thanks that the this to with you "
-        "already anything bit bitte currently first minute moment sec second task team thing today tomorrow yet",
+        "already anything bit bitte currently first minute moment sec second task team thing today tomorrow yesterday yet",
     )
 )
 """Words around a request to stop that do not change what it says."""
@@ -321,7 +321,14 @@ _STOPS = re.compile(
     r"|won'?t ?fix|(?:closing|closed)(?: in favou?r of| as (?:duplicate|invalid|wontfix))?|duplicate of|superseded by|i(?: have|'ve)? changed my mind"
     r"|(?:i'?ll|i will|i'?m|i am|let me|we'?ll|we are|we'?re) (?:already |currently )?(?:do|doing|fix|fixing|take|taking|handle|handling|working)"
     r"|i(?:'d| would)? (?:want|like|prefer|rather)(?: to)? (?:do|fix|take|handle|solve)"
-    r"|stopp|stoppen|aufhören|abbrechen|warten|arr\w{1,9}|alto|det[eé]n\w{0,3}"
+    r"|back off|stand down|hands off|(?:do|change) nothing|out of scope|no longer an(?: issue| problem)?|wrong (?:repo|repository)|[!/](?:stop|cancel|abort|pause)"
+    r"|closing as not planned|let(?:'?s| us| me) (?:think|discuss|talk|decide)(?: about)?"
+    r"|(?:i|i'?ve|i have|we|we'?ve|we have) (?:already )?started(?: (?:work|working|a (?:branch|fix|patch|pr)))?(?: (?:on|for|with))?"
+    r"|[a-z]{2,30} (?:will|wants to|is going to) (?:do|take|fix|handle)"
+    r"|(?:leave|keep|save) (?:this|it)(?: one)? for (?:a |an |our |the )?(?:new|first|good|someone|somebody|beginner|newcomer|other)[\w' -]{0,30}"
+    r"|stopp|stoppen|aufhören|abbrechen|warten|(?:noch )?nicht(?: (?:anfangen|machen|nötig))?|arr\w{1,9}|alto|det[eé]n\w{0,3}"
+    r"|por favor para|para|pare|espera|espere|no lo hagas|fermati|aspetta|s'il vous plaît arr\w{1,9}|ne (?:faites|fais|le faites) pas(?: ça| cela)?"
+    r"|стоп|остановись|не надо|не делай|请?(?:停止|停下|等一下|不要做)|(?:やめて|止めて|待って)(?:ください)?"
 )
 _HOLDS = re.compile(
     r"(?:(?:let'?s |please )?put (?:this|it) )?on hold(?: (?:until|till|for) [\w' ]{1,60})?"
@@ -338,9 +345,60 @@ _FIRST_CLAUSE = re.compile(
     r"hold|hang|never ?mind|nvm|stop|scratch|forget|cancel|abort|ignore|no need|not a bug"
 )
 """What a sentence may begin with, before a comma and its reason."""
+_WORDS_OF_STOPS = frozenset(
+    re.findall(
+        r"\w+",
+        "stop halt hold wait waiting pause cancel cancelled canceled abort aborted drop dropped skip withdraw withdrawn retract "
+        "retracted shelved postpone postponed defer deferred parked obsolete outdated moot invalid duplicate superseded wontfix "
+        "mistake blocked closing fixed solved resolved implemented undo revert reserved unnecessary",
+    )
+)
+_WORDS_OF_TALK = frozenset(
+    ["discuss", "discussed", "discussion", "decision", "design", "rfc", "consensus", "think", "talk"]
+)
+_WORDS_OF_WORK = frozenset(
+    [
+        "start",
+        "begin",
+        "proceed",
+        "continue",
+        "fix",
+        "implement",
+        "bot",
+        "bots",
+        "pr",
+        "merge",
+        "propose",
+        "ready",
+        "touch",
+        "do",
+    ]
+)
+_NEGATIONS = frozenset(["not", "no", "don't", "dont", "never"])
+_STATEMENTS = frozenset(["does", "doesn't", "did", "didn't", "will", "won't", "can't", "cannot", "it"])
+"""With one of these a negation tells what the program does: `it does not start`."""
+_AROUND = (
+    _FILLER
+    | _WORDS_OF_TALK
+    | _WORDS_OF_WORK
+    | _NEGATIONS
+    | frozenset(
+        re.findall(
+            r"[\w']+",
+            "accepted agreed after an approved are as at back be been before being bot branch but by can commit contributor contributors "
+            "could decide decided decides did done duplicate elsewhere favour from further had has have he her here his horses i i'd "
+            "i'm i've in it its later lets let's main maintainer maintainers master maybe meeting merged milestone month need needs new next "
+            "of off only opened or our owner owners people plan planned plz pull really release released repository request "
+            "resolved review reviewed rfc settled she should since so somebody someone sprint still them there they they're ticket till "
+            "time triage trunk until up upstream us version vote want wanted was we we'd we'll we're we've week were while will would wrong your",
+        )
+    )
+)
+"""Words of a sentence that names nothing of the program."""
 _CLAUSE = re.compile(r"[,\u2013\u2014]| - ")
 _SENTENCE_END = re.compile(r"[.!?;\n]")
 _NO_WORD = re.compile(r"[^\w' ]|[\d_]")
+_SIGNS = frozenset(["\U0001f6d1", "\u26d4", "\u26d4\ufe0f", "\u270b"])
 _LONGEST_SENTENCE = 120
 
 
@@ -356,15 +414,44 @@ def asks_to_stop(text: str) -> bool:
     Quoted lines are other people's. A sentence about the program, such as "stop the timer at zero", is none.
     """
     own = "\n".join(line for line in text.split("\n") if not line.lstrip().startswith(">"))
-    for sentence in _SENTENCE_END.split(own.lower().replace("\u2019", "'")):
+    for sentence, is_question in _sentences(own.lower().replace("\u2019", "'")):
         if len(sentence) > _LONGEST_SENTENCE:
             continue
+        if not is_question and _is_only_about_the_work(sentence):
+            return True
         clauses = _CLAUSE.split(sentence)
+        if sentence.strip() in _SIGNS or clauses[-1].strip() == "closing":
+            return True
         if _says_stop(sentence) or _FIRST_CLAUSE.fullmatch(_core(_words(clauses[0]))):
             return True
         if "please" in clauses[-1] and _says_stop(clauses[-1]):
             return True
     return False
+
+
+def _sentences(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield the sentences of a text, and whether each ends with a question mark."""
+    start = 0
+    for end in _SENTENCE_END.finditer(text):
+        yield text[start : end.start()], end[0] == "?"
+        start = end.end()
+    yield text[start:], False
+
+
+def _is_only_about_the_work(sentence: str) -> bool:
+    """Return whether a sentence asks that the work waits or ends, or says that it is needless, in words of no program.
+
+    `Please wait until the design is settled` is such a sentence, `wait until the file is there` is none.
+    """
+    words = [word for word in sentence.split() if not (word.startswith("@") or any(map(str.isdigit, word)))]
+    found = set(re.findall(r"[^\W_]+(?:'[^\W_]+)?", " ".join(words)))
+    if not found <= _AROUND | _WORDS_OF_STOPS:
+        return False
+    if found & _NEGATIONS:
+        return bool(found & _WORDS_OF_WORK) and not found & (_STATEMENTS | _WORDS_OF_STOPS)
+    if found & _WORDS_OF_TALK and found & {"first", "need", "needs", "before"}:
+        return True
+    return bool(found & _WORDS_OF_STOPS)
 
 
 def _words(text: str) -> list[str]:
