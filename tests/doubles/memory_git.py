@@ -503,6 +503,10 @@ class MemoryClone(Clone):
         self._pushed_files = self._files_of(pushed)
         return pushed
 
+    def remove_branch(self, branch: str, commit: str) -> None:
+        self._check()
+        super().remove_branch(branch, commit)
+
     def _require_forward(self, expected: str | None) -> None:
         if self.joined is not None and expected is not None and expected not in self._history(self.tip):
             raise PushRejectedError(f"cannot push: {expected} has commits that {self.tip} does not have")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import http.server
+import threading
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +15,7 @@ from tests.scenarios.hosted import BRANCH, Hosted
 from tests.scenarios.stage import CALC, FILES, FINISH, FIX, FIXED, PROPOSE, Stage, do
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.doubles.github.server import GitHub
 
@@ -257,3 +260,127 @@ def test_the_look_is_one_request_each_while_nothing_happens(hosted: Hosted) -> N
 def test_a_dry_run_asks_nothing_again(hosted: Hosted) -> None:
     assert meanwhile(hosted, close, "--dry-run")["outcome"] == "planned"
     assert bare.branches(hosted.repo.path).keys() == {"main"}
+
+
+_HOOK = """#!/bin/sh
+while read old new ref; do
+  case $ref in
+    refs/heads/pullwright/*) python3 -c "from urllib.request import urlopen; urlopen('http://127.0.0.1:{port}/')" ;;
+  esac
+done
+"""
+
+
+@contextmanager
+def once_pushed(hosted: Hosted, act: Callable[[Hosted], object]) -> Iterator[None]:
+    """Something happens while the server takes the first push of the program's branch, before its pull request."""
+    waiting = [act]
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if waiting:
+                waiting.pop()(hosted)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_words: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        hook = hosted.repo.path / "hooks" / "post-receive"
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(_HOOK.format(port=server.server_port))
+        hook.chmod(0o755)
+        try:
+            yield
+        finally:
+            server.shutdown()
+            thread.join()
+    assert not waiting, "nothing was pushed"
+
+
+def orphan(hosted: Hosted) -> None:
+    """The base is another history, without the file of the change."""
+    commit = bare.commit(hosted.repo.path, {"other.txt": "x\n"}, branch="clean", message="All anew")
+    hosted.git("update-ref", "refs/heads/main", commit)
+    hosted.git("update-ref", "-d", "refs/heads/clean")
+
+
+def renamed_base(hosted: Hosted) -> None:
+    commit = hosted.repo.branches()["main"]
+    hosted.git("update-ref", "refs/heads/trunk", commit)
+    hosted.git("symbolic-ref", "HEAD", "refs/heads/trunk")
+    hosted.git("update-ref", "-d", "refs/heads/main")
+    hosted.repo.default_branch = "trunk"
+
+
+def drafted_rival(hosted: Hosted) -> None:
+    rival(hosted)
+    next(pull for pull in hosted.repo.pulls.values() if pull.author == "grace").draft = True
+
+
+def closed_rival(hosted: Hosted) -> None:
+    rival(hosted)
+    hosted.github.close(hosted.repo, next(iter(hosted.repo.pulls)))
+
+
+def merged_rival(hosted: Hosted) -> None:
+    rival(hosted)
+    hosted.github.merge(hosted.repo, next(iter(hosted.repo.pulls)))
+
+
+def relabelled(hosted: Hosted) -> None:
+    issue = hosted.repo.issues[1]
+    people.unlabel(hosted.github, issue, "pullwright", "ada")
+    people.label(hosted.github, issue, "pullwright", "ada")
+
+
+def ours_and_another(hosted: Hosted) -> None:
+    issue = hosted.repo.issues[1]
+    issue.assignees, issue.updated_at = ["pullwright-bot", "grace"], hosted.github.tick()
+
+
+AFTER_THE_PUSH: dict[str, tuple[Callable[[Hosted], object], str, str]] = {
+    **{name: (act, "withdrawn", reason) for name, (act, reason, _) in UNWANTED.items()},
+    "proposed by others as a draft": (drafted_rival, "withdrawn", "issue #1 has an open pull request of grace"),
+    "assigned to us and to another": (ours_and_another, "withdrawn", "issue #1 is assigned to grace"),
+    "told to wait": (stop("Please wait until the design is settled."), "withdrawn", "ada asked on issue #1 to stop"),
+    "the repository has another name": (
+        lambda hosted: hosted.github.rename(hosted.repo, "octo/calculator"),
+        "withdrawn",
+        "it was transferred to octo/calculator",
+    ),
+    "merged by others": (merged_rival, "superseded", "main has this change already"),
+    "the same fix": (
+        lambda hosted: hosted.people_commit({"calc.py": FIXED}, branch="main"),
+        "superseded",
+        "main has this change already",
+    ),
+    "another history": (orphan, "conflict", "main has moved, and the change conflicts with it in calc.py"),
+    "another name of the base": (renamed_base, "conflict", "the branch main does not exist any more"),
+    "a pull request of others that is closed": (closed_rival, "proposed", ""),
+    "the label off and on": (relabelled, "proposed", ""),
+    "a file is taken off the base": (take_off, "proposed", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AFTER_THE_PUSH)
+def test_the_second_look_is_between_the_push_and_the_pull_request(hosted: Hosted, name: str) -> None:
+    act, outcome, reason = AFTER_THE_PUSH[name]
+    hosted.stage.script(do(FIX, PROPOSE, FINISH))
+    with once_pushed(hosted, act):
+        result = hosted.stage.run().result
+    assert (result["outcome"], reason in (result["reason"] or "")) == (outcome, True), result
+    ours = [pull for pull in hosted.repo.pulls.values() if pull.author != "grace"]
+    assert len(ours) == (outcome == "proposed")
+    if act is take_off:
+        assert "hosts.txt" not in everything(hosted)
+    is_here = (
+        name != "another name of the base"
+    )  # its work is on this machine: what left the base is not known
+    if outcome != "proposed" and is_here:
+        assert BRANCH not in hosted.repo.branches(), "a branch without a pull request"
+        assert result["branch"] is None
+        assert bool(hosted.refs("refs/pullwright/wip")) is (outcome != "superseded")

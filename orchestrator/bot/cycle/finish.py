@@ -303,8 +303,23 @@ def _save(session: CycleSession, lease: Lease | None, error: BaseException | Non
             goes_on = saving.save(has_files=left is not None)
     if patch and not is_copy:
         _save_patch(session, patch, emit, goes_on=goes_on)
+    if isinstance(error, OvertakenError) and (result.saved or outcome is Outcome.SUPERSEDED):
+        _remove_new_branch(session, emit)
     if result.patch or result.saved:
         emit(WorkSaved(result.patch or "", result.saved or ""))
+
+
+def _remove_new_branch(session: CycleSession, emit: Emit) -> None:
+    """Remove the branch that was pushed for a pull request which is not opened: its base may have been rewritten."""
+    proposer, result = session.proposer, session.attempt.result
+    if not proposer.new_branch or proposer.pushed is None or proposer.has_pull_request:
+        return
+    try:
+        session.clone.remove_branch(proposer.new_branch, proposer.pushed)
+    except WorkspaceError as failure:
+        emit(Warned(f"the branch {proposer.new_branch} stays without a pull request: {failure}"))
+    else:
+        result.branch = result.commit = None
 
 
 def _left(session: CycleSession, emit: Emit) -> tuple[set[str], bytes] | None:

@@ -112,6 +112,7 @@ class Proposer:
         lease: the claim, which is updated with every push; None if nothing is claimed.
         found_branch: the task's branch, if an earlier cycle pushed it and opened no pull request.
         pushed: the commit that we pushed to the remote's branch, if any.
+        new_branch: the branch that this cycle has pushed, if there was none before; empty otherwise.
         left_out: changes that are not proposed, by path.
         is_committed: whether something was committed in this cycle.
         refusal: why the server refused the last push; None if it took it.
@@ -127,6 +128,7 @@ class Proposer:
     draft: bool = field(init=False)
     found_branch: str = ""
     pushed: str | None = None
+    new_branch: str = ""
     left_out: set[str] = field(default_factory=set)
     is_committed: bool = False
     _moves: int = 0
@@ -196,7 +198,7 @@ class Proposer:
         attempt.emit(PhaseEntered(Phase.PROPOSE))
         unseen: ForgeError | WorkspaceError | None = None
         try:
-            if not (attempt.parts.options.dry_run or await self._is_current(MOST_MOVES)):
+            if not (attempt.parts.options.dry_run or await self._is_current()):
                 return None
         except (ForgeError, WorkspaceError) as error:
             unseen = error  # raised when the proposal is in the journal, so that the next cycle asks no model again
@@ -221,11 +223,11 @@ class Proposer:
             answer = published
         return self._answer(answer, outcome)
 
-    async def _is_current(self, most_moves: int = 0) -> bool:
+    async def _is_current(self) -> bool:
         """Look at task and base again. Return whether the change can be published as it is.
 
         If not, the base has moved, and the change has been put onto it. A base that was only added to is followed
-        `most_moves` times; a rewritten one always.
+        `MOST_MOVES` times; a rewritten one always.
         """
         attempt = self.attempt
         unwanted = await asyncio.to_thread(attempt.parts.tasks.why_unwanted, attempt.task)
@@ -233,7 +235,7 @@ class Proposer:
             raise WithdrawnError(unwanted.reason, is_over=unwanted.is_over)
         clone = attempt.clone
         moved = await asyncio.to_thread(clone.moved_base)
-        is_followed = moved is not None and (moved.is_rewritten or self._moves < most_moves)
+        is_followed = moved is not None and (moved.is_rewritten or self._moves < MOST_MOVES)
         if moved is None or not (is_followed if clone.joined is None else moved.is_rewritten):
             return True
         try:
@@ -512,6 +514,8 @@ class Proposer:
             await self._note_refusal(error)
             raise
         self.commits.mark_committed()
+        if self.pushed is None and not (self.found_branch or self.has_pull_request):
+            self.new_branch = branch
         self.pushed, self.refusal = commit, None
         self.attempt.result.branch, self.attempt.result.commit = branch, commit
         if self.lease is not None:
@@ -568,7 +572,7 @@ class Proposer:
         """
         attempt = self.attempt
         attempt.emit(PhaseEntered(Phase.PROPOSE))
-        if not (attempt.parts.options.dry_run or await self._is_current(MOST_MOVES)):
+        if not (attempt.parts.options.dry_run or await self._is_current()):
             return None
         outcome = await self._commit(change.staged, self._message(self._guards.wording.title(pull.title), ""))
         if not attempt.parts.options.dry_run:

@@ -67,7 +67,7 @@ _ANY_MACHINE = re.compile(
     r"|models? (?:that (?:was|were) )?trained|agents need not|no agents"
     r"|automatic(?:ally)? (?:generated|written)|auto-?generated|vibe[- ]?cod\w+|slop|(?:ro)?bots?"
     r"|(?:automated|autonomous) (?:agents?|tools?|contributions?|pull requests?|PRs?|changes|patches)|(?:code|text) generators?"
-    r"|KI|IA|intelligence artificielle|intelig\u00eancia artificial|inteligencia artificial|intelligenza artificiale|sztuczn\w+ inteligencj\w+|yapay zeka\w*|ИИ|нейросет\w+)(?![A-Za-z0-9])|人工智能|人工知能|大模型|生成AI",
+    r"|KI|IA|intelligence artificielle|intelig\u00eancia artificial|inteligencia artificial|intelligenza artificiale|sztuczn\w{1,9} inteligencj\w{1,9}|yapay zeka\w{0,9}|ИИ|нейросет\w{1,9})(?![A-Za-z0-9])|人工智能|人工知能|大模型|生成AI",
     re.IGNORECASE,
 )
 _ANY_REFUSAL = re.compile(

@@ -232,6 +232,14 @@ class Branches:
         self._pushed[branch] = commit
         return commit
 
+    def remove(self, branch: str, commit: str) -> None:
+        """Remove a branch: see `Clone.remove_branch`."""
+        plain_branch(branch)
+        doing = f"cannot remove {branch} from {self._remote.shown}"
+        self._pushed.pop(branch, None)
+        if self._push_alone(Update(f"refs/heads/{branch}", commit, None), doing) is not None:
+            raise PushRejectedError(f"{doing}: it has another commit now")
+
     def _push_alone(self, update: Update, doing: str) -> str | None:
         """Push, and read back: a failed push may have arrived by an earlier try, or before the connection was cut."""
         pushed = push_updates(self._git, self._remote, [update], doing=doing)

@@ -605,6 +605,16 @@ class Clone:
         self.pushed = self._branches.push(branch, self.tip, expected=expected, lease=lease)
         return self.pushed
 
+    def remove_branch(self, branch: str, commit: str) -> None:
+        """Remove a branch from the remote that is at this commit still.
+
+        Raises:
+            PushRejectedError: the remote refused it, or the branch has another commit.
+            RemoteUnavailableError: no answer.
+        """
+        self.pushed = None
+        self._branches.remove(branch, commit)
+
     def moved_base(self) -> MovedBase | None:
         """Return the base branch's present head on the remote; None if it is the base of this clone.
 

@@ -504,6 +504,9 @@ def _node(files: _Files) -> Iterator[SuggestedCommand]:
         options, report = _NODE_REPORTS[runner]
         command = f"{_EXEC_PREFIXES[manager]} {runner}{' run' if runner == 'vitest' else ''} {options}"
         yield SuggestedCommand(command, f"{runner} in package.json", Confidence.LIKELY, setup, report)
+    elif manager == "bun" and files.tests_in(("ts", "tsx", "js", "jsx")) and "test" not in scripts:
+        options, report = _NODE_REPORTS["bun"]
+        yield SuggestedCommand(f"bun test {options}", "test files", Confidence.LIKELY, setup, report)
     elif files.tests_in(("js", "mjs", "cjs")) and _NO_TEST in scripts.get("test", _NO_TEST):
         options, report = _NODE_REPORTS["node"]
         yield SuggestedCommand(f"node --test {options}", "test files", Confidence.GUESS, setup, report)
@@ -579,22 +582,46 @@ def _runs_nothing(script: str) -> bool:
     return all(program in _NO_TEST_PROGRAMS for program in programs)
 
 
-_SCRIPT_CALLERS = {"npm", "pnpm", "yarn", "bun", "run-s", "run-p", "npm-run-all"}
+_SCRIPT_CALLERS = {
+    "npm",
+    "pnpm",
+    "yarn",
+    "bun",
+    "run-s",
+    "run-p",
+    "npm-run-all",
+    "npm-run-all2",
+    "concurrently",
+}
 _MOST_SCRIPTS_DEEP = 5
+_CALL_OF_SCRIPT = re.compile(r"(?:npm|pnpm|yarn|bun)(?: -s| --silent)?(?: run)? ([\w:.-]{1,60})(?: --)?")
 
 
 def _runs_tests(name: str, scripts: dict[str, str]) -> bool:
     """Return whether a script may run tests and ends by itself, also by the scripts that it calls."""
     text = scripts.get(name, "")
-    if not text or _NO_TEST in text or _runs_nothing(text):
+    if not text or _NO_TEST in text or _only_checks(name, scripts):
         return False
     return not _waits(name, scripts)
+
+
+def _only_checks(name: str, scripts: dict[str, str], depth: int = 0) -> bool:
+    """Return whether a script runs no test, also where it only calls scripts that run none."""
+    text = scripts[name]
+    parts = [part.strip() for part in re.split(r"&&|;", text)]
+    called = [found[1] if (found := _CALL_OF_SCRIPT.fullmatch(part)) else "" for part in parts]
+    return depth < _MOST_SCRIPTS_DEEP and all(
+        _only_checks(script, scripts, depth + 1)
+        if script in scripts and script != name
+        else _runs_nothing(part)
+        for part, script in zip(parts, called, strict=True)
+    )
 
 
 def _waits(name: str, scripts: dict[str, str], depth: int = 0) -> bool:
     """Return whether a script, or one that it calls, does not end by itself."""
     text = scripts[name]
-    words = set(re.split(r"[\s;&|'\"]+", text))
+    words = {word.removeprefix("npm:") for word in re.split(r"[\s;&|'\"]+", text)}
     called = words & scripts.keys() - {name} if words & _SCRIPT_CALLERS else set()
     return _watches(text) or (
         depth < _MOST_SCRIPTS_DEEP and any(_waits(one, scripts, depth + 1) for one in called)
@@ -805,9 +832,36 @@ _ONE_WAY = (  # files of the project, where its tests are and how they end, the 
     (("gleam.toml",), "test/", ".gleam", "gleam test", "gleam build"),
     (("elm.json",), "tests/", ".elm", "npx --no elm-test", "npm install --no-audit --no-fund"),
     (("*.nimble",), "tests/t", ".nim", "nimble test", "nimble install -y --depsOnly"),
+    (("foundry.toml",), "test/", ".t.sol", "forge test", "forge build"),
+    (("dub.json", "dub.sdl"), "source/", ".d", "dub test", "dub build"),
+    (("v.mod",), "", "_test.v", "v test .", ""),
+    (("fpm.toml",), "test/", (".f90", ".F90"), "fpm test", "fpm build"),
+    (("spago.yaml", "spago.dhall"), "test/", ".purs", "spago test", "spago build"),
+    (("info.rkt",), "tests/", ".rkt", "raco test .", "raco pkg install --auto --skip-installed"),
+    ((".shellspec",), "spec/", "_spec.sh", "shellspec", ""),
+    (("*.psd1",), "", ".Tests.ps1", "pwsh -NoProfile -Command 'Invoke-Pester -CI'", ""),
+    (("*.tf",), "", ".tftest.hcl", "terraform test", "terraform init -backend=false -input=false"),
     (("configure.ac",), "", "Makefile.am", "make check", "autoreconf -i && ./configure && make"),
 )  # fmt: skip
 """Languages whose tests are run in one way."""
+
+
+_BAZEL_TEST = re.compile(r"^\s{0,40}\w{1,60}_test(?:_suite)?\(", re.MULTILINE)
+_MILL_TEST = re.compile(r"\bTestModule\b|\b(?:object|trait) (?:test|Tests?)\b")
+
+
+def _of_many_languages(files: _Files) -> Iterator[SuggestedCommand]:
+    """Suggest the tests of Bazel and Mill, which build whatever is in the repository."""
+    if path := files.has("MODULE.bazel", "WORKSPACE.bazel", "WORKSPACE"):
+        builds = [one for one in files.paths if one.rpartition("/")[2] in {"BUILD", "BUILD.bazel"}]
+        if any(_BAZEL_TEST.search(files.text(one)) for one in builds[:_MOST_TESTS_READ]):
+            yield SuggestedCommand(
+                "bazel test --test_output=errors //...", path, Confidence.NAMED, "bazel build //..."
+            )
+    path = files.has("build.mill", "build.mill.scala", "build.sc")
+    if path and _MILL_TEST.search(files.text(path)):
+        mill = "./mill" if files.has("mill") else "mill"
+        yield SuggestedCommand(f"{mill} __.test", path, Confidence.NAMED, f"{mill} __.compile")
 
 
 def _in_one_way(files: _Files) -> Iterator[SuggestedCommand]:
@@ -848,6 +902,7 @@ def _scripted(files: _Files) -> Iterator[SuggestedCommand]:
             run, path, Confidence.NAMED, f"{deno} install", "" if has_task else _REPORT_XML
         )
     yield from _in_one_way(files)
+    yield from _of_many_languages(files)
     yield from _dart(files)
     suite = re.compile(r"^test-suite\b|^tests:", re.MULTILINE)
     cabal = [path for path in files.paths if "/" not in path and path.endswith(".cabal")]
@@ -872,10 +927,33 @@ def _scripted(files: _Files) -> Iterator[SuggestedCommand]:
             yield SuggestedCommand(f"bats -r {where}", bats[0], Confidence.NAMED)
 
 
+_TARGET = re.compile(
+    r"^(test|tests|check)(?: [^:=\n]*)?::?(?![:=])(?P<needs>[^\n]*)(?P<recipe>(?:\n[ \t][^\n]*)*)",
+    re.MULTILINE,
+)
+_WATCHERS = re.compile(
+    r"\b(?:ptw|pytest-watch|watchexec|entr|inotifywait|fswatch|watchmedo|nodemon|while true)\b"
+)
+
+
+def _recipe_runs(needs: str, recipe: str) -> bool:
+    """Return whether a target may run tests and ends: it needs another one, or one of its lines does more than print."""
+    lines = [line.strip().lstrip("@-") for line in recipe.split("\n") if line.strip()]
+    lines = [line for line in lines if not line.startswith("#")]
+    if any(map(_WATCHERS.search, lines)):
+        return False
+    own = needs.partition("#")[0].partition(";")
+    return bool(own[0].split() or own[2].strip()) or any(not _runs_nothing(line) for line in lines)
+
+
 def _make(files: _Files) -> Iterator[SuggestedCommand]:
     for path in ("GNUmakefile", "makefile", "Makefile", "justfile", "Justfile", ".justfile"):
         program = "just" if path.lower().endswith("justfile") else "make"
-        targets = re.findall(r"^(test|tests|check)(?: [^:=\n]*)?::?(?![:=])", files.text(path), re.MULTILINE)
+        targets = [
+            found[1]
+            for found in _TARGET.finditer(files.text(path))
+            if _recipe_runs(found["needs"], found["recipe"])
+        ]
         if targets:
             target = min(targets, key=("test", "tests", "check").index)
             yield SuggestedCommand(f"{program} {target}", f"{target} in {path}", Confidence.LIKELY)
@@ -1093,6 +1171,13 @@ def _run_steps_by_job(text: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     yield job.name, job.all_steps(everywhere)
 
 
+_ELSEWHERE = re.compile(
+    r"^\s{0,40}(?:- )?if: .{0,200}(?:==\s*['\"]?(?:windows|macos)|startsWith\(.{0,60}['\"](?:windows|macos))",
+    re.IGNORECASE,
+)
+"""The condition of a step that runs on another system only."""
+
+
 class _WorkflowJob:
     """What was read of one job.
 
@@ -1106,6 +1191,7 @@ class _WorkflowJob:
         self.name, self.folder, self.commands = name, "", list[str]()
         self.indent_of_items = _NO_ITEM
         self._step_folder = ""
+        self._is_elsewhere = False
         self._steps: list[tuple[str, str]] = []
 
     def read(self, line: str, indent: int) -> int:
@@ -1114,7 +1200,9 @@ class _WorkflowJob:
         if is_item:
             self._end_step()
             self.indent_of_items = indent
-        if folder := _FOLDER.match(line):
+        if _ELSEWHERE.match(line):
+            self._is_elsewhere = True
+        elif folder := _FOLDER.match(line):
             where = _unquoted(folder[1].strip()).removeprefix("./").rstrip("/")
             where = "" if where == "." else where
             if is_item or self.indent_of_items < indent:
@@ -1129,8 +1217,9 @@ class _WorkflowJob:
         return -1
 
     def _end_step(self) -> None:
-        self._steps += [(line, self._step_folder) for line in self.commands]
-        self.commands, self._step_folder = [], ""
+        if not self._is_elsewhere:
+            self._steps += [(line, self._step_folder) for line in self.commands]
+        self.commands, self._step_folder, self._is_elsewhere = [], "", False
 
     def all_steps(self, everywhere: str) -> list[tuple[str, str]]:
         """Return the lines of all steps, with their folders. `everywhere` is that of the whole workflow."""

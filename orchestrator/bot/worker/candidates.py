@@ -559,7 +559,9 @@ class TaskSearch:
         return cap if cap is not None and self.authorization.may_cause_work(issue.author) else None
 
     def why_unwanted(self, task: Task, *, is_named: bool) -> Unwanted | None:
-        """Return why nobody wants the work on a begun task any more, or None. One request if nobody touched it.
+        """Return why nobody wants the work on a begun task any more, or None. Two requests if nobody touched it.
+
+        A pull request of others that closes an issue does not change the issue, so it is asked for each time.
 
         Args:
             is_named: whether a person named the task, so that its label does not matter.
@@ -581,7 +583,8 @@ class TaskSearch:
             return Unwanted(str(error), is_over=True)
         before, self._looked[task.number] = self._looked.get(task.number), issue
         if issue == before:
-            return None
+            reason = self._why_taken(issue)
+            return None if reason is None else Unwanted(reason)
         text = f"{self.texts.clean(issue.title).text}\n{self.texts.clean(issue.body).text}"
         if task.kind is TaskKind.NEW and rules.asks_otherwise(f"{task.title}\n{task.body}", text):
             return Unwanted(f"issue #{issue.number} was edited and asks for something else now")

@@ -134,6 +134,28 @@ PROJECTS = (
     Project("a backend in a folder", {"backend/pyproject.toml": "[project]\nname='a'\n[project.optional-dependencies]\ntest=['pytest']\n", "backend/tests/test_a.py": A_TEST}, f"cd backend && {PYTEST}", "cd backend && python3 -m venv .venv"),
     Project("a frontend in a folder", {"web/package.json": node("jest", test="jest"), "README.md": ""}, f"cd web && npm run test -- {JEST}", "cd web && npm install", "web/test-report.json"),
     Project("an example is no project", {"examples/a/package.json": node("jest", test="jest")}, ""),
+    # Several languages built by one program, and more languages.
+    Project("Bazel", {"MODULE.bazel": "", "a/BUILD.bazel": "py_test(name='a')", "a/a_test.py": A_TEST}, "bazel test --test_output=errors //...", "bazel build //..."),
+    Project("Bazel without tests", {"WORKSPACE": "", "a/BUILD": "cc_library(name='a')"}, ""),
+    Project("Mill", {"build.mill": "object a extends ScalaModule { object test extends ScalaTests with TestModule.Utest }", "mill": "", "a/test/src/A.scala": ""}, "./mill __.test", "./mill __.compile"),
+    Project("Foundry", {"foundry.toml": "", "test/A.t.sol": "", "src/A.sol": ""}, "forge test", "forge build"),
+    Project("D", {"dub.json": "{}", "source/a.d": "unittest {}"}, "dub test", "dub build"),
+    Project("V", {"v.mod": "", "a_test.v": ""}, "v test ."),
+    Project("Fortran", {"fpm.toml": "", "test/check.f90": ""}, "fpm test", "fpm build"),
+    Project("PureScript", {"spago.yaml": "", "test/Test/Main.purs": ""}, "spago test", "spago build"),
+    Project("Terraform", {"main.tf": "", "tests/a.tftest.hcl": ""}, "terraform test", "terraform init"),
+    Project("ShellSpec", {".shellspec": "", "spec/a_spec.sh": ""}, "shellspec"),
+    Project("Pester", {"A.psd1": "", "tests/A.Tests.ps1": ""}, "pwsh -NoProfile -Command 'Invoke-Pester -CI'"),
+    Project("Racket", {"info.rkt": "", "tests/a.rkt": ""}, "raco test .", "raco pkg install"),
+    Project("Bun without a script", {"package.json": node(), "bun.lock": "", "a.test.ts": ""}, "bun test --reporter=junit --reporter-outfile=test-report.xml", "bun install", "test-report.xml"),
+    # What only looks like tests.
+    Project("a script that calls one that checks the text", {"package.json": node("eslint", test="npm run lint", lint="eslint .")}, ""),
+    Project("several at once, of which one watches", {"package.json": node("jest", test="concurrently 'npm:serve' 'npm:unit'", serve="vite", unit="jest --watch")}, f"npx --no jest {JEST}", INSTALL, "test-report.json"),
+    Project("a target without a recipe", {"Makefile": "test:\n\nall:\n\tcc a.c\n"}, ""),
+    Project("a target that prints", {"Makefile": "test:\n\t@echo no tests yet\n"}, ""),
+    Project("a target that watches", {"Makefile": "test:\n\tptw -- -q\n"}, ""),
+    Project("a target that needs another one", {"Makefile": "test: unit\nunit:\n\tx\n"}, "make test"),
+    Project("a step for Windows", {"Makefile": "test:\n\tx\n", ".github/workflows/ci.yml": workflow("      - if: runner.os == 'Windows'\n        run: ctest -C Debug\n      - run: make test\n")}, "make test"),
 )  # fmt: skip
 
 
