@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 
 _MARKS = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_ISO_2022 = re.compile(rb"\x1b\$(?:[@AB]|[()*+][A-Z])")
+"""What shifts to a set of East Asian characters, whose bytes are those of ASCII: https://www.rfc-editor.org/rfc/rfc1468"""
 _MOST_BYTES = 2_000_000
 """Larger files are not looked at: nobody edits them here."""
 _LETTERS = "àâäáãåæçèéêëìíîïñòóôöõøùúûüßÿœÀÂÄÁÃÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÖÕØÙÚÛÜŒ"
@@ -114,6 +116,19 @@ def as_declared(data: bytes, name: str) -> str | None:
         if sum(map(str.isascii, other)) > sum(map(str.isascii, text)):
             return None
     return name
+
+
+def shifted_encoding(data: bytes) -> str | None:
+    """Return the encoding of a text of seven bits that shifts to Japanese; None if there is none; empty if it is not sure.
+
+    Python's decoder takes such bytes for ASCII, and what is then written beside them would be in another encoding.
+    """
+    if not (data.isascii() and _ISO_2022.search(data)):
+        return None
+    text = _decoded(data, "iso2022_jp")
+    if text is None or "\x1b" in text or text.encode("iso2022_jp", "replace") != data:
+        return ""
+    return "iso2022_jp"
 
 
 def marked_encoding(data: bytes) -> str | None:

@@ -70,6 +70,10 @@ _ANY_MACHINE = re.compile(
     r"|KI|IA|intelligence artificielle|intelig\u00eancia artificial|inteligencia artificial|intelligenza artificiale|sztuczn\w{1,9} inteligencj\w{1,9}|yapay zeka\w{0,9}|ИИ|нейросет\w{1,9})(?![A-Za-z0-9])|人工智能|人工知能|大模型|生成AI",
     re.IGNORECASE,
 )
+_NAMES_AI = re.compile(
+    rf"(?<![A-Za-z0-9]){_MACHINE}(?![A-Za-z0-9])|artificial intelligence|\bgenerative\b|GPT|vibe|slop|\bagents?\b|\bhumans?\b|\bpersons?\b|\bpeople\b|[^\x00-\x7f]",
+    re.IGNORECASE,
+)
 _ANY_REFUSAL = re.compile(
     r"\b(?:no|not|never|nothing|none|nobody|thrown?|trash\w*|discard\w*|cannot|nor|neither|without|avoid|refrain|against|only|ban(?:s|ned)?|forbid\w*|prohibit\w*|reject\w*"
     r"|refus\w+|declin\w+|disallow\w*|clos(?:e|es|ed)|unwelcome|unacceptable|inadmissible|free of|zero|strictly|must|human\w*"
@@ -125,10 +129,16 @@ class Statement(NamedTuple):
 
     @property
     def is_likely(self) -> bool:
-        """Whether it counts as a refusal where no model can tell: by its words or its file it is about contributions."""
+        """Whether it counts as a refusal where no model can tell.
+
+        By its words it is about contributions, or it stands in a guide and names AI: machines, bots and cursors are other
+        things, too.
+        """
         if not _may_refuse(self.sentence):
             return False
-        return _CONTRIBUTED.search(self.sentence) is not None or _is_guide(self.path)
+        if _CONTRIBUTED.search(self.sentence) is not None:
+            return True
+        return _is_guide(self.path) and _NAMES_AI.search(self.sentence) is not None
 
 
 @dataclass(frozen=True, slots=True)

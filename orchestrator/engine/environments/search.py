@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.encodings import as_declared, sure_encoding
+from orchestrator.core.encodings import as_declared, shifted_encoding, sure_encoding
 from orchestrator.core.errors import FileUnreadableError, ToolError
 from orchestrator.core.repositories import is_git_name
 from orchestrator.engine.environments.base import GrepMatch
@@ -253,7 +253,7 @@ def _decoded(data: bytes, declared: str) -> str | None:
     if b"\0" in data:
         return None
     try:
-        return data.decode("utf-8-sig")
+        return data.decode(shifted_encoding(data) or "utf-8-sig")
     except UnicodeDecodeError:
         return data.decode(sure_encoding(data) or "utf-8", "replace")
 

@@ -12,7 +12,7 @@ from difflib import SequenceMatcher
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from orchestrator.core.encodings import as_declared, marked_encoding, sure_encoding
+from orchestrator.core.encodings import as_declared, marked_encoding, shifted_encoding, sure_encoding
 from orchestrator.core.errors import FileUnreadableError, ToolError
 from orchestrator.core.lfs_pointers import is_pointer, size_in_words
 from orchestrator.engine.environments.declared_encodings import MAX_BYTES, DeclaredEncodings, rule_files
@@ -181,6 +181,9 @@ class UnknownEncodingError(FileUnreadableError):
     """A file is text, but its encoding is not sure, so that what is written back could damage it."""
 
 
+_LEAVE_IT = ", and its encoding is not sure: no tool reads or writes it, so leave it as it is"
+
+
 async def declared_encoding(context: ToolContext, name: str) -> DeclaredEncoding | None:
     """Return the encoding that `.gitattributes` or `.editorconfig` names for a file; None if there is none."""
     names = tuple(name.split("/"))
@@ -206,6 +209,10 @@ def decode_text(path: str, data: bytes, declared: DeclaredEncoding | None = None
         return TextFile(text.removeprefix(_MARK), marked=True, encoding=name)
     if declared is not None and declared.name != "utf-8" and (name := as_declared(data, declared.name)):
         return TextFile(data.decode(name), marked=declared.marked and not data, encoding=name)
+    if (shifted := shifted_encoding(data)) is not None:
+        if not shifted:
+            raise UnknownEncodingError(f"{path} shifts between sets of characters ({size}){_LEAVE_IT}")
+        return TextFile(data.decode(shifted), encoding=shifted)
     if b"\0" in data:
         kind = kind_in_words(data)
         raise FileUnreadableError(f"{path} is a binary file{kind and f': {kind}'} ({size})")
@@ -217,8 +224,7 @@ def decode_text(path: str, data: bytes, declared: DeclaredEncoding | None = None
         if name := sure_encoding(data):
             return TextFile(data.decode(name), encoding=name)
         raise UnknownEncodingError(
-            f"{path} is not UTF-8 text ({size}, byte {error.start:,} is {data[error.start]:#04x}), and its encoding is "
-            "not sure: no tool reads or writes it, so leave it as it is"
+            f"{path} is not UTF-8 text ({size}, byte {error.start:,} is {data[error.start]:#04x}){_LEAVE_IT}"
         ) from None
     return TextFile(text.removeprefix(_MARK), marked=text.startswith(_MARK))
 

@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from orchestrator.core.encodings import sure_encoding
+from orchestrator.core.encodings import shifted_encoding, sure_encoding
 
 TEXTS = {
     "French": "# Calcule la moyenne des élèves à l'été\ndef moyenne(a):\n    return a  # résultat arrondi\n",
@@ -72,3 +72,13 @@ def test_bytes_of_no_text_have_none() -> None:
     chance = random.Random(7)  # noqa: S311  no secret
     found = [sure_encoding(chance.randbytes(chance.randint(1, 400)) + b"\x81") for _ in range(300)]
     assert [one for one in found if one is not None] == []
+
+
+def test_seven_bits_that_shift_to_japanese_are_no_ascii() -> None:
+    japanese, korean = TEXTS["Japanese"].encode("iso2022_jp"), TEXTS["Korean"].encode("iso2022_kr")
+    assert shifted_encoding(japanese) == "iso2022_jp"
+    # What is not written back byte for byte is not sure, and neither is another language.
+    found = [shifted_encoding(data) for data in (japanese[:-12], japanese + b"\x1b$B", korean)]
+    assert found == [""] * 3
+    colours = b"\x1b[31mred\x1b[0m costs 5$\n"
+    assert [shifted_encoding(data) for data in (colours, b"", TEXTS["Japanese"].encode())] == [None] * 3

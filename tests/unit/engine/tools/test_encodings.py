@@ -26,6 +26,7 @@ FILES = {
     "latin-1": FRENCH.encode("latin-1"),
     "cp932": JAPANESE.encode("cp932"),
     "gbk": CHINESE.encode("gbk"),
+    "iso-2022-jp": JAPANESE.encode("iso2022_jp"),
     "utf-16": b"\xff\xfe" + RUSSIAN.encode("utf-16-le"),
     "utf-16-be": b"\xfe\xff" + RUSSIAN.encode("utf-16-be"),
 }
