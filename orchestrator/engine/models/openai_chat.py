@@ -189,7 +189,7 @@ class _CallPieces:
             # Each call needs a separate result.
             is_new = bool(call.id) and all(call.id != known.id for known in calls)
             call_id = call.id if is_new else generated_id(number, reply_id, call.name, call.arguments)
-            calls.append(ToolCall(call_id, call.name, arguments))
+            calls.append(ToolCall(call_id, call.name.strip(), arguments))
             if call.extra:
                 extras[call_id] = call.extra
         return calls, extras
@@ -224,11 +224,12 @@ class ChatDecoder(ReplyDecoder):
             if self._finish:
                 return []  # the reply is complete; some servers add a note about its length as an error
             raise error_in_reply(chunk, self._where)
-        return self._take(chunk)
+        return self._take(_of_ollama(chunk))
 
     def _take_document(self, value: Mapping[str, Any]) -> None:
         if _is_error(value):
             raise error_in_reply(value, self._where)
+        value = _of_ollama(value)
         reply = next((one for one in (value, *_wrapped(value)) if dicts(one.get("choices"))), None)
         if reply is None:
             if _says_why(value):
@@ -335,6 +336,33 @@ class ChatDecoder(ReplyDecoder):
         return FinishReason.REFUSAL if refused else finish
 
 
+def _of_ollama(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a piece or a reply in Ollama's own form, which gateways pass on, as one of this protocol.
+
+    https://github.com/ollama/ollama/blob/main/docs/api.md
+    """
+    message = value.get("message", {"content": value.get("response")} if "response" in value else None)
+    if not isinstance(message, dict) or not isinstance(value.get("done"), bool) or "choices" in value:
+        return value
+    calls = [
+        {**call, "index": number} for number, call in enumerate(_call_entries(message.get("tool_calls")))
+    ]
+    delta = {**message, "reasoning_content": message.get("thinking"), "tool_calls": calls}
+    finish = (as_text(value.get("done_reason")) or "stop") if value["done"] else None
+    counts = {
+        "prompt_tokens": value.get("prompt_eval_count"),
+        "completion_tokens": value.get("eval_count"),
+    }
+    return {
+        "id": value.get("id"),
+        "model": value.get("model"),
+        "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+        "usage": counts
+        if value["done"] and all(isinstance(count, int) for count in counts.values())
+        else None,
+    }
+
+
 def _is_error(value: Mapping[str, Any]) -> bool:
     """Return whether a value is an error, in the forms of OpenAI, vLLM, MiniMax and z.ai."""
     if value.get("error") or value.get("object") == "error":
@@ -376,7 +404,9 @@ def _content_pieces(content: object) -> Iterator[Piece]:
     if isinstance(content, str) and content:
         yield TextPiece(content)
     if isinstance(content, dict):
-        content = [content]
+        # Some gateways parse the JSON that a model writes.
+        is_part = bool({"text", "thinking", "type"} & content.keys())
+        content = [content] if is_part or not content else [json.dumps(content, ensure_ascii=False)]
     if isinstance(content, list):
         content = [{"text": part} if isinstance(part, str) else part for part in content]
     for part in dicts(content):

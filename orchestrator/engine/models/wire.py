@@ -5,7 +5,6 @@ Both directions are pure. `transport` does the I/O; a protocol module never does
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 import json
 import re
@@ -181,6 +180,11 @@ class ReplyDecoder(ABC):
         Raises:
             ModelError: the body is an error, or is not a reply.
         """
+        body = _as_utf8(body)
+        if (lines := _lines_of_json(body)) is not None:
+            for line in lines:
+                self.feed("message", line)
+            return self.finish()[1]  # complete only if one of them says so
         value = _read_reply(body, self._where)
         self._take_charge(value)
         self._take_document(value)
@@ -444,8 +448,21 @@ def read_event(data: str, where: str) -> Any:
         raise ConnectionFailedError(f"{where} sent broken JSON in its stream") from None
 
 
+def _as_utf8(body: bytes) -> bytes:
+    """Return JSON in UTF-16 or UTF-32, as some gateways for Windows send it, in UTF-8; without a byte order mark."""
+    encoding = json.detect_encoding(body)
+    return body if encoding == "utf-8" else body.decode(encoding, "replace").encode("utf-8", "replace")
+
+
+def _lines_of_json(body: bytes) -> list[str] | None:
+    """Return the lines of a body that has one object on each, as Ollama streams; None if it is one document."""
+    lines = [line for line in body.decode("utf-8", "replace").splitlines() if line.strip()]
+    if len(lines) < 2 or not all(line.startswith("{") and line.endswith("}") for line in lines):  # noqa: PLR2004
+        return None
+    return lines
+
+
 def _read_reply(body: bytes, where: str) -> Mapping[str, Any]:
-    body = body.removeprefix(codecs.BOM_UTF8)
     if body.strip() and body.lstrip()[:1] not in {b"{", b"["}:
         what = "a web page" if body.lstrip()[:1] == b"<" else "text that is not JSON"
         raise ProviderError(f"{where} answered with {what}; check the API address")

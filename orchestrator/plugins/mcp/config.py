@@ -42,7 +42,7 @@ from orchestrator.plugins.mcp.base import (
 from orchestrator.plugins.mcp.options import TABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from orchestrator.app.config.settings import Settings
 
@@ -50,7 +50,7 @@ _MOST_SERVERS = 50
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,62}[A-Za-z0-9])?")
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*+)(\}|:-)")
 """A variable, also as Cursor and VS Code write it: `${env:NAME}`."""
-_INPUT = re.compile(r"\$\{input:([^{}]{1,100})\}")
+_INPUT = re.compile(r"\$\{((?:input|command|config):[^{}]{1,100})\}")
 _WORKSPACE = "workspaceFolder"
 _END = re.compile(r"\$\{|\}")
 _MOST_NESTED = 10
@@ -180,7 +180,7 @@ def load_mcp(settings: Settings, environ: Mapping[str, str]) -> McpConfig:
         raise ConfigurationError(f"at most {_MOST_SERVERS} MCP servers can be configured, not {len(entries)}")
     unconfined: tuple[str, ...] = getattr(settings, "mcp_unconfined", ())
     reader = _Reader(environ, frozenset(unconfined))
-    servers = [reader.server(name, entry, path) for name, (entry, path) in sorted(entries.items())]
+    servers = reader.servers(entries, {name for name, (_, path) in entries.items() if path != users})
     for name in unconfined:
         if name not in entries:
             raise ConfigurationError(f"--mcp-unconfined {name}: there is no MCP server of this name")
@@ -193,14 +193,26 @@ def load_mcp(settings: Settings, environ: Mapping[str, str]) -> McpConfig:
 
 
 def _common_form(value: Any) -> Any:
-    """Return the common form of a file as VS Code has it: `{"servers": …}`, also below `mcp` in its settings."""
-    if not isinstance(value, dict) or "mcpServers" in value:
+    """Return the common form of a file as VS Code has it: `{"servers": …}`, also below `mcp` in its settings.
+
+    Zed has `context_servers`, opencode `mcp` alone, and Continue a list of entries with names.
+    """
+    if not isinstance(value, dict):
+        return value
+    if isinstance(listed := value.get("mcpServers"), list):
+        named = {
+            one["name"]: one for one in listed if isinstance(one, dict) and isinstance(one.get("name"), str)
+        }
+        return {"mcpServers": named} if named and len(named) == len(listed) else value
+    if "mcpServers" in value:
         return value
     settings = value.get("mcp")
     inner = settings if isinstance(settings, dict) else value
-    for key in ("servers", "mcp.servers", "mcp_servers"):
+    for key in ("servers", "mcp.servers", "mcp_servers", "context_servers", "amp.mcpServers"):
         if key in inner:
             return {"mcpServers": inner[key]}
+    if inner is settings and inner and all(isinstance(entry, dict) for entry in inner.values()):
+        return {"mcpServers": inner}
     return value
 
 
@@ -223,8 +235,11 @@ def _usual_form(raw: Mapping[str, Any]) -> dict[str, Any]:
 
     https://docs.windsurf.com, https://google-gemini.github.io/gemini-cli, https://docs.github.com/copilot: other names
     of the address and of the type, `enabled`, null for what is not given, and numbers in `env` and `args`.
+    https://opencode.ai/docs, https://zed.dev/docs: the command with its arguments. Codex names variables for headers.
     """
     entry = {key: value for key, value in raw.items() if value is not None}
+    _join_command(entry)
+    _name_variables(entry)
     for name in _OTHER_ADDRESSES:
         if name in entry and "url" not in entry:
             entry["url"] = entry.pop(name)
@@ -240,6 +255,36 @@ def _usual_form(raw: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(listed := entry.get("args"), list):
         entry["args"] = [_as_written(value) for value in listed]
     return entry
+
+
+def _join_command(entry: dict[str, Any]) -> None:
+    """Write the command, the variables and the headers of Zed, opencode and the registries in the usual form."""
+    if isinstance(command := entry.get("command"), dict):
+        entry |= {"args": [], **command, "command": command.get("path")}
+        entry.pop("path", None)
+    elif isinstance(command, list) and command and "args" not in entry:
+        entry["command"], entry["args"] = command[0], command[1:]
+    for other, key in (("environment", "env"), ("http_headers", "headers")):
+        if other in entry and key not in entry:
+            entry[key] = entry.pop(other)
+    for key in ("env", "headers"):
+        if isinstance(pairs := entry.get(key), list) and all(
+            isinstance(pair, dict) and isinstance(pair.get("name"), str) for pair in pairs
+        ):
+            entry[key] = {pair["name"]: pair.get("value") for pair in pairs}
+
+
+def _name_variables(entry: dict[str, Any]) -> None:
+    """Write the variables that Codex takes headers and values from in the usual form."""
+    if isinstance(name := entry.pop("bearer_token_env_var", None), str):
+        entry["headers"] = {**entry.get("headers", {}), "Authorization": f"Bearer ${{{name}}}"}
+    if isinstance(names := entry.pop("env_http_headers", None), dict):
+        entry["headers"] = {
+            **entry.get("headers", {}),
+            **{key: f"${{{name}}}" for key, name in names.items()},
+        }
+    if isinstance(names := entry.pop("env_vars", None), list):
+        entry["env"] = {**{str(name): f"${{{name}}}" for name in names}, **entry.get("env", {})}
 
 
 def _as_written(value: object) -> object:
@@ -259,6 +304,28 @@ class _Reader:
     unconfined: frozenset[str]
     notices: list[str] = field(default_factory=list)
     secrets: list[str] = field(default_factory=list)
+
+    def servers(
+        self, entries: Mapping[str, tuple[Any, Path]], foreign: Collection[str]
+    ) -> list[McpServer | None]:
+        """Return the server of each entry. A wrong one in a file of another program costs the others nothing.
+
+        Raises:
+            ConfigurationError: an entry of the person's own file is wrong, or each of the other file.
+        """
+        found: list[McpServer | None] = []
+        wrong: list[ConfigurationError] = []
+        for name, (entry, path) in sorted(entries.items()):
+            try:
+                found.append(self.server(name, entry, path))
+            except ConfigurationError as error:
+                if name not in foreign:
+                    raise
+                wrong.append(error)
+        if wrong and len(wrong) == len(foreign):
+            raise wrong[0]
+        self.notices += [f"left out: {error}" for error in wrong]
+        return found
 
     def server(self, name: str, raw: object, path: Path) -> McpServer | None:
         """Return the server of an entry; None if it is disabled or a variable is missing."""
@@ -372,7 +439,7 @@ class _Reader:
         position = 0
         if asked := _INPUT.search(text):
             raise _MissingVariableError(
-                f"{key} needs the input {asked[1]}, which only VS Code asks for; write ${{NAME}} and set that variable"
+                f"{key} needs {asked[1]}, which only VS Code knows; write ${{NAME}} and set that variable"
             )
         while match := _VARIABLE.search(text, position):
             found.append(SettingPiece(text[position : match.start()]))

@@ -147,7 +147,7 @@ def test_a_file_in_another_encoding_is_read(tmp_path: Path, encoding: str) -> No
 @table(
     ("text", "environ", "why"),
     [
-        ("${input:token}", {}, "needs the input token, which only VS Code asks for"),
+        ("${input:token}", {}, "needs input:token, which only VS Code knows"),
         ("${V}", {"V": "caf\udce9"}, "the variable V is not UTF-8 text"),
     ],
 )
@@ -228,6 +228,16 @@ ADDRESS = ServerAddress("https://a.example/mcp")
             {"transport": "sse", "url": "https://a.example/mcp"},
             ServerAddress("https://a.example/mcp", events=True),
         ),
+        ({"command": ["x", "-a"], "environment": {"A": "1"}}, ServerProgram("x", ("-a",), {"A": "1"})),
+        (
+            {"command": {"path": "x", "args": ["-a"], "env": {"A": "1"}}},
+            ServerProgram("x", ("-a",), {"A": "1"}),
+        ),
+        ({"command": "x", "env": [{"name": "A", "value": "1"}]}, ServerProgram("x", (), {"A": "1"})),
+        (
+            {"url": "https://a.example/mcp", "http_headers": {"X": "1"}},
+            ServerAddress("https://a.example/mcp", {"X": "1"}),
+        ),
         ({"command": "x", "enabled": False}, None),
         ({"command": "x", "disabled": True, "whatever": 1}, None),
         ({"command": "x", "disabled": True, "env": {"A": "${env:NOWHERE}"}}, None),
@@ -247,6 +257,10 @@ def test_entries_as_other_programs_write_them(tmp_path: Path, entry: Any, place:
         {"editor.fontSize": 3, "mcp": {"servers": {"s": {"command": "x"}}}},
         {"mcp.servers": {"s": {"command": "x"}}},
         {"mcp_servers": {"s": {"command": "x"}}},
+        {"context_servers": {"s": {"source": "custom", "command": "x"}}},
+        {"mcp": {"s": {"type": "local", "command": ["x"]}}},
+        {"amp.mcpServers": {"s": {"command": "x"}}},
+        {"mcpServers": [{"name": "s", "command": "x"}]},
     ],
 )
 def test_files_as_other_programs_write_them(tmp_path: Path, written: Any) -> None:
@@ -284,7 +298,7 @@ def test_a_variable_that_editors_set(files: Files) -> None:
         ({"url": "https://a.example", "client_id": "x"}, "needs client_id, client_secret and issuer"),
         ({"url": "https://a.example", "login": "browser", "issuer": "https://b.example"}, "takes client_id"),
         ({"command": "x", "login": "browser"}, "it takes no url, headers, login, client_id"),
-        ({"command": ["x"]}, "command is not valid"),
+        ({"command": [1]}, "command is not valid"),
         ({"command": ""}, "command is not valid"),
         ({"command": "x", "args": "--flag"}, "args is not valid"),
         ({"command": "x", "args": [["1"]]}, "args.0 is not valid"),
@@ -342,3 +356,37 @@ def test_a_missing_file_and_an_unknown_server_are_named(files: Files) -> None:
         files.load({"command": "x"}).server("on")
     with pytest.raises(ConfigurationError, match="no MCP server is configured"):
         McpConfig().server("one")
+
+
+def test_a_wrong_server_of_another_programs_file_costs_the_others_nothing(files: Files) -> None:
+    files.json.write_text(
+        json.dumps({"mcpServers": {"odd": {"command": "x", "lifecycle": "lazy"}, "s": {"command": "x"}}})
+    )
+    found = files.load()
+    assert [one.name for one in found.servers] == ["s"]
+    assert [
+        notice
+        for notice in found.notices
+        if "left out: the MCP server 'odd'" in notice and "lifecycle" in notice
+    ]
+    files.user.write_text('[mcp.servers.own]\ncomand = "x"\n')
+    with pytest.raises(ConfigurationError, match="unknown key 'comand'"):
+        files.load()
+
+
+def test_variables_that_codex_names_are_filled_in(files: Files) -> None:
+    address = {
+        "url": "https://a.example/mcp",
+        "bearer_token_env_var": "TOKEN",
+        "env_http_headers": {"X": "TEAM"},
+    }
+    [one] = files.load(address, TOKEN=KEY, TEAM="t").servers
+    assert one.place == ServerAddress("https://a.example/mcp", {"Authorization": f"Bearer {KEY}", "X": "t"})
+    [one] = files.load({"command": "x", "env_vars": ["TEAM"]}, TEAM="t").servers
+    assert one.place == ServerProgram("x", (), {"TEAM": "t"})
+
+
+def test_what_only_vs_code_knows_costs_the_server(files: Files) -> None:
+    found = files.load({"command": "${command:python.path}"})
+    assert found.servers == ()
+    assert "needs command:python.path, which only VS Code knows" in found.notices[0]

@@ -663,3 +663,50 @@ def test_any_json_gives_a_reply_or_an_error_of_ours(value: Any) -> None:
             decoder.finish()
         with contextlib.suppress(ModelError):
             WIRE.decoder(ASK).read(json.dumps(shaped).replace("delta", "message").encode())
+
+
+OLLAMA = {"model": "q", "done": True, "done_reason": "stop", "prompt_eval_count": 10, "eval_count": 3}
+PIECES = (
+    {"model": "q", "message": {"role": "assistant", "content": "Hel"}, "done": False},
+    {"model": "q", "message": {"role": "assistant", "content": "lo"}, "done": False},
+    {**OLLAMA, "message": {"role": "assistant", "content": ""}},
+)
+
+
+def document(body: object, encoding: str = "utf-8") -> Response:
+    text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
+    return WIRE.decoder(ASK).read(text.encode(encoding))
+
+
+def test_a_reply_in_ollamas_own_form_is_read() -> None:
+    said = document({**OLLAMA, "message": {"role": "assistant", "content": "Hello", "thinking": "Hm."}})
+    assert (said.message.text, said.finish) == ("Hello", FinishReason.STOP)
+    assert [part.text for part in said.message.parts if isinstance(part, Reasoning)] == ["Hm."]
+    assert (said.usage.input_tokens, said.usage.output_tokens, said.model) == (10, 3, "q")
+    assert document({"response": "Hello", "done": True}).message.text == "Hello"
+    calls = [{"function": {"name": "f", "arguments": {"x": number}}} for number in (1, 2)]
+    asked = document({**OLLAMA, "message": {"role": "assistant", "content": "", "tool_calls": calls}})
+    assert calls_of(asked) == [("f", {"x": 1}), ("f", {"x": 2})]
+    cut = document({**OLLAMA, "done_reason": "length", "message": {"role": "assistant", "content": "Hel"}})
+    assert cut.finish is FinishReason.LENGTH
+
+
+def test_a_stream_of_lines_is_a_reply_only_with_its_last_line() -> None:
+    lines = [json.dumps(piece) for piece in PIECES]
+    assert document("\n".join(lines)).message.text == "Hello"
+    with pytest.raises(ConnectionFailedError, match="in the middle of the reply"):
+        document("\n".join(lines[:2]))
+
+
+@table("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig"])
+def test_a_body_in_another_form_of_unicode_is_read(encoding: str) -> None:
+    body = {"choices": [{"message": {"content": "Gr\u00fc\u00dfe"}, "finish_reason": "stop"}]}
+    assert document(body, encoding).message.text == "Gr\u00fc\u00dfe"
+
+
+def test_json_that_a_gateway_has_parsed_is_the_text_again() -> None:
+    assert json.loads(whole({"content": {"plan": "p", "tool_calls": []}}).message.text) == {
+        "plan": "p",
+        "tool_calls": [],
+    }
+    assert calls_of(whole({"tool_calls": [{"function": {"name": " f\n", "arguments": "{}"}}]})) == [("f", {})]
