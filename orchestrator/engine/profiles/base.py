@@ -32,8 +32,13 @@ OTHER_DOCUMENTS = (
     *("CLAUDE.md", ".cursorrules", ".github/copilot-instructions.md", "GEMINI.md"),
     *("AGENT.md", ".claude/CLAUDE.md", ".windsurfrules", ".clinerules", ".junie/guidelines.md"),
 )
-"""The instruction files of other programs. In each folder the first one counts if it has no file of ours."""
 """Instruction files of other programs: the first of them counts in a folder that has none of the profile's own."""
+_RULE_FOLDERS = (
+    *(".cursor/rules/", ".github/instructions/", ".claude/rules/", ".windsurf/rules/", ".clinerules/"),
+    *(".roo/rules/", ".continue/rules/", ".kiro/steering/", ".amazonq/rules/", ".junie/rules/"),
+)
+"""Folders of other programs with several instruction files, which count together, after the single files."""
+_RULE_ENDS = (".mdc", ".md")
 
 
 ReplyPrice: TypeAlias = "Callable[[Usage], float | None]"
@@ -207,12 +212,25 @@ class Orientation:
     documents_cut: bool = False
 
 
+def rule_files(paths: Iterable[str]) -> list[str]:
+    """Return the names of files in other programs' folders of rules, each below the folder that it is about."""
+    ending = (path for path in paths if path.endswith(_RULE_ENDS))
+    starts = ((path, f"/{path}".rfind(f"/{folder}")) for path in ending for folder in _RULE_FOLDERS)
+    return sorted({path[start:] for path, start in starts if start >= 0})
+
+
 def counting_documents(paths: Iterable[str], documents: Sequence[str]) -> set[str]:
     """Return which of these paths are instruction files that count; none without names of documents.
 
-    In each folder these are the files with the given names, or else the first one of `OTHER_DOCUMENTS`.
+    In each folder these are the files with the given names, or else the first one of `OTHER_DOCUMENTS`, or else those of
+    one folder of rules.
     """
-    names = dict.fromkeys((*documents, *OTHER_DOCUMENTS))
+    paths = list(paths)
+    rules = rule_files(paths)
+    groups = [[name] for name in OTHER_DOCUMENTS] + [
+        [name for name in rules if name.startswith(folder)] for folder in _RULE_FOLDERS
+    ]
+    names = dict.fromkeys((*documents, *OTHER_DOCUMENTS, *rules))
     ends = {name.rpartition("/")[2] for name in names}
     by_folder: dict[str, dict[str, str]] = {}
     for path in (path for path in paths if path.rpartition("/")[2] in ends):
@@ -222,7 +240,10 @@ def counting_documents(paths: Iterable[str], documents: Sequence[str]) -> set[st
     found: set[str] = set()
     for there in by_folder.values() if documents else ():
         own = [there[name] for name in documents if name in there]
-        found.update(own or [there[name] for name in OTHER_DOCUMENTS if name in there][:1])
+        found.update(
+            own
+            or next(filter(None, ([there[name] for name in group if name in there] for group in groups)), [])
+        )
     return found
 
 

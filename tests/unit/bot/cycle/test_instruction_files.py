@@ -83,6 +83,20 @@ def test_a_file_of_another_program_is_read_where_it_is_alone(tmp_path: Path, nam
     assert "Use tabs." in instructions(tmp_path, {name: "Use tabs.\n"})
 
 
+def test_files_in_a_folder_of_rules_count_together(tmp_path: Path) -> None:
+    rules = {
+        ".cursor/rules/style.mdc": "---\nalwaysApply: true\n---\nUse tabs.\n",
+        ".cursor/rules/more/tests.mdc": "Write tests.\n",
+        ".cursor/rules/notes.json": "{}",
+        ".github/instructions/py.instructions.md": "Use spaces.\n",
+    }
+    text = instructions(tmp_path / "alone", rules)
+    assert [word in text for word in ("Use tabs.", "Write tests.", "Use spaces.")] == [True, True, False]
+    assert "Use tabs." not in instructions(tmp_path / "beside", {**rules, "AGENTS.md": "Be brief.\n"})
+    below = {f"src/{name}": content for name, content in rules.items()}
+    assert "Use tabs." in instructions(tmp_path / "below", below)
+
+
 def test_it_is_not_read_beside_the_own_one(tmp_path: Path) -> None:
     text = instructions(tmp_path, {"AGENTS.md": "Use spaces.\n", "CLAUDE.md": "Use tabs.\n"})
     assert "Use spaces." in text
@@ -152,6 +166,8 @@ OPTIONS = CycleOptions(
         ({"CLAUDE.md": "Name the model by an Assisted-by: trailer."}, {}, "Assisted-by: "),
         ({"AGENTS.md": "Commits: see docs/commits.md.", "docs/commits.md": "Use git commit -s."}, {}, "Signed-off-by: "),
         ({"docs/agents.md": "Every commit has a Signed-off-by line."}, {"AGENTS.md": "docs/agents.md"}, "Signed-off-by: "),
+        ({".cursor/rules/git.mdc": "Every commit has a Signed-off-by line."}, {}, "Signed-off-by: "),
+        ({"a/.cursor/rules/git.mdc": "Every commit has a Signed-off-by line."}, {}, ""),
         ({"README.md": "Every commit has a Signed-off-by line."}, {}, ""),
     ],
 )  # fmt: skip
