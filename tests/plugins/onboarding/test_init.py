@@ -298,7 +298,7 @@ def test_the_workflow_in_another_repository_brings_the_program_along(stage: Stag
     done = stage.command("init", "--repo", str(folder), "--actions", "--model", VENDOR)
     assert done.code == 0, done.err
     content = yaml.safe_load((folder / ".github/workflows/pullwright.yml").read_text())
-    (job,) = content["jobs"].values()
+    job = content["jobs"]["work"]
     assert job["if"].startswith(f"github.repository == '{NAME}' && (")
     given = next(step["with"] for step in job["steps"] if "pullwright" in step.get("uses", ""))
     assert (given["model"], given["test-command"], given["max-usd"]) == (VENDOR, "auto", "5")
