@@ -6,6 +6,7 @@ Which commit a workflow may use, told by what an installer noted and by the stat
 from __future__ import annotations
 
 import io
+import shutil
 import tomllib
 import zipfile
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 
 import pytest
 import yaml
+from hatchling.metadata.core import ProjectMetadata
+from hatchling.plugin.manager import PluginManager
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -195,3 +198,44 @@ def test_the_commit_of_a_tag_is_read_from_the_repository(tmp_path: Path) -> None
     git(folder, "tag", "--annotate", "--message", "two", "v2")
     assert [tagged_commit(str(folder), tag) for tag in ("v1", "v2", "v3")] == [commit, commit, None]
     assert tagged_commit(str(tmp_path / "none"), "v1") is None
+
+
+@pytest.mark.skipif(not (ROOT / ".ci").is_dir(), reason="the built wheel brings no build hook along")
+@pytest.mark.parametrize(
+    ("remote", "source"),
+    [
+        ("https://github.com/octo/pullwright.git", "https://github.com/octo/pullwright"),
+        ("https://x:secret@GitHub.com/octo/pullwright", "https://github.com/octo/pullwright"),
+        ("git@github.com:octo/pullwright.git", "https://github.com/octo/pullwright"),
+        ("/srv/pullwright.git", ""),
+        ("", ""),
+    ],
+)
+def test_a_built_package_names_the_place_from_which_it_is_built(
+    tmp_path: Path, remote: str, source: str
+) -> None:
+    for name in (
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        ".ci/source_address.py",
+        "orchestrator/core/version.py",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    if remote:
+        git(tmp_path, "init", "-q")
+        git(tmp_path, "remote", "add", "origin", remote)
+    urls = ProjectMetadata(str(tmp_path), PluginManager()).core.urls
+    assert urls == ({"Source": source} if source else {})
+    # A source distribution keeps it.
+    shutil.rmtree(tmp_path / ".git", ignore_errors=True)
+    lines = [f"Project-URL: {label}, {url}" for label, url in urls.items()]
+    (tmp_path / "PKG-INFO").write_text(
+        "\n".join(["Metadata-Version: 2.4", "Name: pullwright", "Version: 1.0.0", *lines]) + "\n"
+    )
+    assert ProjectMetadata(str(tmp_path), PluginManager()).core.urls == urls
+    place = read_release([f"Source, {url}" for url in urls.values()], "1.0.0", lambda _url, _tag: "a" * 40)
+    assert (
+        place == ActionPlace("github.com", f"octo/pullwright/.github/actions/pullwright@{'a' * 40}")
+    ) is bool(source)
