@@ -323,8 +323,11 @@ class NamedTests:
     def names_code_of(self, case: CaseResult) -> bool:
         """Return whether the task names a file of code that the test's file is about, as `gcd.py` and `test_gcd.py`."""
         container = (case.file or case.id.partition("::")[0]).replace("\\", "/").rpartition("/")[2]
-        name = container.partition(".")[0] if "." in container else container.rpartition(".")[2]
-        return _TEST_AFFIX.sub("", name).lower() in self._code
+        names = {
+            container.partition(".")[0],
+            container.rpartition(".")[2],
+        }  # of a file, and of a class in a package
+        return any(_TEST_AFFIX.sub("", name).lower() in self._code for name in names)
 
     def names(self, case: CaseResult) -> bool:
         """Return whether the task names the test, or its class, file or package."""

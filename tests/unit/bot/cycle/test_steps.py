@@ -93,7 +93,7 @@ class Session:
         yield
 
     async def _prepare(self, title: str, body: str, *, ignore_doubts: bool) -> str:
-        if isinstance(body, str) and "unfit" in body:
+        if "unfit" in body:
             raise UnfitTextError("unfit")
         return f"{title}{' (no doubts)' if ignore_doubts else ''}"
 
