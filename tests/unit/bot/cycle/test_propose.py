@@ -14,6 +14,7 @@ from orchestrator.bot.cycle.earlier import fingerprints
 from orchestrator.bot.cycle.parts import CycleResult, PullRequestResult, Withheld
 from orchestrator.bot.cycle.propose import (
     FAILING_LABEL,
+    MOST_MOVES,
     MOST_REFUSALS,
     CycleCommand,
     PendingChanges,
@@ -189,24 +190,24 @@ ADDED, REWRITTEN = MovedBase("3" * 40, is_rewritten=False), MovedBase("4" * 40, 
 
 
 @pytest.mark.parametrize(
-    ("moved", "most", "joined", "done"),
+    ("moved", "moves", "joined", "done"),
     [
-        (None, 2, None, None),
-        (ADDED, 2, None, "onto 3"),
-        (ADDED, 0, None, None),  # nothing follows the push
-        (REWRITTEN, 0, None, "onto 4"),
-        (ADDED, 2, "5" * 40, None),  # a branch with people's commits has its own base
-        (REWRITTEN, 2, "5" * 40, "onto 4"),
+        (None, 0, None, None),
+        (ADDED, MOST_MOVES - 1, None, "onto 3"),
+        (ADDED, MOST_MOVES, None, None),
+        (REWRITTEN, MOST_MOVES, None, "onto 4"),
+        (ADDED, 0, "5" * 40, None),  # a branch with people's commits has its own base
+        (REWRITTEN, 0, "5" * 40, "onto 4"),
     ],
 )
 async def test_a_base_that_moved_is_followed(
-    moved: MovedBase | None, most: int, joined: str | None, done: str | None
+    moved: MovedBase | None, moves: int, joined: str | None, done: str | None
 ) -> None:
     stage = Stage()
     stage.clone.moved = [moved] if moved else []
     vars(stage.clone)["joined"] = joined
-    stage.proposer.is_committed = True
-    assert await stage.proposer._is_current(most) is (done is None)
+    stage.proposer.is_committed, stage.proposer._moves = True, moves
+    assert await stage.proposer._is_current() is (done is None)
     assert stage.clone.done == ([done] if done else [])
     assert stage.proposer.is_committed is (done is None)
     if moved and done:
@@ -216,7 +217,7 @@ async def test_a_base_that_moved_is_followed(
 async def test_a_base_that_goes_on_moving_is_followed_twice() -> None:
     stage = Stage()
     stage.clone.moved = [ADDED] * 5
-    assert [await stage.proposer._is_current(2) for _ in range(3)] == [False, False, True]
+    assert [await stage.proposer._is_current() for _ in range(3)] == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -231,7 +232,7 @@ async def test_a_change_that_does_not_fit_onto_the_base(conflicts: Any, words: s
     stage = Stage()
     stage.clone.moved, stage.clone.conflicts = [ADDED], conflicts
     with pytest.raises(BaseConflictError, match=words):
-        await stage.proposer._is_current(2)
+        await stage.proposer._is_current()
 
 
 @pytest.mark.parametrize("is_over", [True, False])
@@ -239,7 +240,7 @@ async def test_a_task_that_nobody_wants_any_more_is_not_proposed(*, is_over: boo
     stage = Stage()
     stage.unwanted = Unwanted("it was closed", is_over)
     with pytest.raises(WithdrawnError, match="it was closed") as caught:
-        await stage.proposer._is_current(2)
+        await stage.proposer._is_current()
     assert caught.value.is_over is is_over
 
 
