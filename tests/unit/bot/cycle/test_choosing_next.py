@@ -20,12 +20,15 @@ from orchestrator.bot.cycle.claim import (
     show_claim,
     show_on_forge,
 )
+from orchestrator.bot.cycle.cycle import run_cycle
 from orchestrator.bot.cycle.earlier import Earlier, UnfinishedState
-from orchestrator.bot.cycle.parts import CycleResult, FoundTask, Outcome, Stop, outcome_of
+from orchestrator.bot.cycle.parts import Assignment, CycleResult, FoundTask, Outcome, Stop, outcome_of
 from orchestrator.bot.cycle.task_state import KnownTask
 from orchestrator.bot.cycle.tasks import Task, TaskKind, from_text
-from orchestrator.bot.forge.base import PullRequest, PullRequestState
-from orchestrator.core.cycle_events import Claimed
+from orchestrator.bot.forge.base import PullRequest, PullRequestState, Traffic
+from orchestrator.bot.journal.folders import Home
+from orchestrator.bot.journal.reader import DeadRuns
+from orchestrator.core.cycle_events import Claimed, CycleEnded, PhaseEntered
 from orchestrator.core.errors import (
     BadReplyError,
     BaseConflictError,
@@ -36,13 +39,15 @@ from orchestrator.core.errors import (
     SupersededError,
     WithdrawnError,
 )
-from orchestrator.core.events import Warned
+from orchestrator.core.events import Guarded, Warned
 from orchestrator.core.messages import Spent, Usage
+from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.session.budget import Limits
 from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from orchestrator.core.events import Event
 
@@ -345,6 +350,40 @@ def test_where_people_read_that_a_task_waits(task: Task, place: int | None) -> N
     tell_waiting(forge, place, "its worker died", "run-1", "pullwright retry issue-7")
     assert [words[:2] for words in shown] == ([(place, "waits")] if place else [])
     assert all("its worker died" in body and "pullwright retry issue-7" in body for _, _, body in shown)
+
+
+@pytest.mark.parametrize("titles", [("a",), ()])
+async def test_a_look_frees_the_claims_of_dead_runs_first(tmp_path: Path, titles: tuple[str, ...]) -> None:
+    parts: Any = Parts()
+    parts.tasks, parts.recover = Tasks(*titles), lambda: DeadRuns(Home(tmp_path), frozenset({"run-here"}))
+    parts.claimer.dead_runs, parts.claimer.waiting = set(), {"issue-8": "its worker died"}
+    closed: list[tuple[str, Spent]] = []
+
+    async def close(run: str, spent: Spent) -> None:
+        closed.append((run, spent))
+
+    parts.budget.close = close
+    parts.guards = SimpleNamespace(redactor=Redactor())
+    forge = SimpleNamespace(traffic=Traffic, quotas=list, fingerprint=lambda: "print")
+    start: Any = SimpleNamespace(
+        run="run-1",
+        forge=forge,
+        emit=parts.emit,
+        event=Warned("begun"),
+        minutes=None,
+        rules_file=SimpleNamespace(text=lambda _fingerprint: None),
+        parts=lambda _text: (parts, ["a rule is not known"]),
+        assignment=Assignment(only_look=True, dead_runs=("run-elsewhere",)),
+        stop=parts.stop,
+    )
+    result = await run_cycle(start)
+    assert result.error is None
+    assert parts.claimer.dead_runs.known == {"run-here", "run-elsewhere"}
+    assert result.outcome is (Outcome.FOUND if titles else Outcome.NO_TASK)
+    assert (result.found is not None, result.reason) == (bool(titles), None if titles else "nothing is left")
+    assert result.waits == {"issue-8": "its worker died"}
+    assert closed == [("run-1", Spent())]
+    assert [type(event) for event in parts.told] == [Warned, Guarded, PhaseEntered, CycleEnded]
 
 
 @table(

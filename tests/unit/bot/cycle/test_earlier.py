@@ -25,12 +25,24 @@ from orchestrator.bot.cycle.tasks import Remark, Task, TaskKind
 from orchestrator.bot.git.base import Packed
 from orchestrator.bot.journal.run_facts import RunFacts
 from orchestrator.core.cycle_events import Proposed, Proposing
-from orchestrator.core.events import Compacted, Event, MessageAdded, ReplyReceived, TodosChanged
+from orchestrator.core.events import (
+    CallStatus,
+    Compacted,
+    Event,
+    InputReceived,
+    MessageAdded,
+    ReplyReceived,
+    SteeringInjected,
+    TodosChanged,
+    ToolCallEnded,
+    ToolCallStarted,
+    Warned,
+)
 from orchestrator.core.messages import FinishReason, Image, Message, Role, Text, Usage
 from orchestrator.core.redaction import REPLACEMENT
 from orchestrator.engine.policy.secrets import Redactor
 from orchestrator.engine.session.compaction import summary_plus_recent
-from orchestrator.engine.session.history import TurnKind, history_of, images_of, todos_of
+from orchestrator.engine.session.history import TurnKind, ending_of, history_of, images_of, todos_of
 from tests.tables import table
 from tests.unit.app.cli.examples import TODOS
 
@@ -107,6 +119,26 @@ def test_of_the_models_list_the_last_state_is_kept() -> None:
     ]
     assert todos_of([*events, *conversation([lists[0]])]).items == TODOS[:1]
     assert history_of(events) == history_of(said)
+
+
+def test_of_a_call_only_the_end_of_a_command_s_output_is_kept() -> None:
+    output = "".join(f"line {number}\n" for number in range(1_000))
+    calls: list[Event] = [MessageAdded(Message.user("Do it."))]
+    for call, name, arguments in (
+        ("1", "shell", {"command": "pytest -q"}),
+        ("2", "read_file", {"path": "a.py"}),
+        ("1", "read_file", {"path": "b.py"}),  # another call with an id that was used
+    ):
+        calls += [
+            ToolCallStarted(call, name, arguments),
+            ToolCallEnded(call, name, CallStatus.OK, output),
+        ]
+    kept = conversation([*calls, Warned("of the program"), SteeringInjected("Go on.")])
+    assert [type(event) for event in kept] == [
+        *(InputReceived, MessageAdded, ToolCallStarted, ToolCallEnded, ToolCallEnded, ToolCallEnded),
+        SteeringInjected,
+    ]
+    assert [event.output for event in kept if isinstance(event, ToolCallEnded)] == [ending_of(output), "", ""]
 
 
 def long_conversation(
