@@ -426,7 +426,7 @@ class Options:
         "Respect or ignore a repository's statement that it wants no contributions from machines.",
         Reach.NEVER,
     )
-    trailer: Literal["auto", "none", "assisted-by", "co-authored-by"] = choice(
+    trailer: Literal["auto", "none", "assisted-by", "generated-by", "co-authored-by"] = choice(
         "auto", "How commits name the model: as the repository asks, not at all, or in a trailer."
     )
     every: Duration | None = option(

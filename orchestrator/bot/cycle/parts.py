@@ -487,7 +487,7 @@ class CycleOptions:
     session: SessionConfig = field(default_factory=SessionConfig)
 
 
-Trailer = Literal["none", "assisted-by", "co-authored-by"]
+Trailer = Literal["none", "assisted-by", "generated-by", "co-authored-by"]
 
 
 Download: TypeAlias = Callable[["AttachmentPlace", str, int], Awaitable[tuple[int, bytes]]]

@@ -110,6 +110,9 @@ _NO_SIGN_OFF = re.compile(
 )
 """Words of a sentence that asks for no sign-off, or wants none of a machine."""
 _ASSISTED = re.compile(r"\bAssisted-by\b", re.IGNORECASE)
+_GENERATED = re.compile(
+    r"\bGenerated-by\b(?=.{0,3}:|.{0,40}\b(?:trailer|line|tag|footer|token))", re.IGNORECASE
+)
 _CO_AUTHORED = re.compile(r"\bCo-authored-by\b", re.IGNORECASE)
 _NOT = re.compile(r"\b(?:no|not|don't|never|without|remove|drop|omit|forbid|reject)\b", re.IGNORECASE)
 
@@ -168,6 +171,9 @@ class Etiquette:
         if self.trailer == "assisted-by":
             # The form of https://docs.kernel.org/process/coding-assistants.html
             lines.append(f"Assisted-by: Pullwright:{_word(model)}")
+        elif self.trailer == "generated-by":
+            # The form of https://www.apache.org/legal/generative-tooling.html
+            lines.append(f"Generated-by: Pullwright ({_word(model)})")
         elif self.trailer == "co-authored-by":
             lines.append(f"Co-authored-by: {_word(model)} <{email}>")
         if self.sign_off:
@@ -261,7 +267,7 @@ def _statements(texts: Mapping[str, str]) -> Iterator[tuple[Statement, bool]]:
                     and not is_heading
                     and _ANY_MACHINE.search(own)
                     and _CONTRIBUTED.search(own)
-                    and not (_ASSISTED.search(own) or _CO_AUTHORED.search(own))
+                    and not any(one.search(own) for one in (_ASSISTED, _GENERATED, _CO_AUTHORED))
                 ):
                     yield Statement(path, own), False
             else:
@@ -298,6 +304,9 @@ def _trailer(text: str) -> Trailer:
     for sentence in _SENTENCE.split(text):
         if _ASSISTED.search(sentence) and not _NOT.search(sentence):
             return "assisted-by"
+    for sentence in _SENTENCE.split(text):
+        if _GENERATED.search(sentence) and not _NOT.search(sentence):
+            return "generated-by"
     for sentence in _SENTENCE.split(text):
         machine = re.search(rf"\b{_MACHINE}\b", sentence, re.IGNORECASE)
         if machine and _CO_AUTHORED.search(sentence) and not _NOT.search(sentence):

@@ -97,6 +97,10 @@ def test_a_file_of_the_dco_robot_asks_for_it() -> None:
     ("text", "trailer"),
     [
         ("Name the tool: `Assisted-by: TOOL:MODEL`.", "assisted-by"),
+        ("Add a `Generated-by:` line to the commit if a tool wrote it.", "generated-by"),
+        ("The Generated-by trailer names the tool.", "generated-by"),
+        ("The file is generated-by the build, do not edit it.", "none"),
+        ("Do not add a Generated-by: trailer.", "none"),
         ("Commits made with AI carry a Co-authored-by line for the model.", "co-authored-by"),
         ("Do not add Co-authored-by lines for AI.", "none"),
         ("Add Co-authored-by for everybody in the pair.", "none"),
