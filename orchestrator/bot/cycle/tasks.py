@@ -221,7 +221,8 @@ class _Item:
 _TITLE = re.compile(r"(?P<marks>#{1,6})[ \t]+(?P<title>\S[^\n]*)")
 _NO_TASKS = re.compile(
     r"(?:already |recently |things )?(?:done|completed?|finished|closed|shipped|released|resolved|fixed|archived?|rejected|declined"
-    r"|cancell?ed|abandoned|obsolete|won['\u2019]?t ?(?:do|fix)|will not (?:do|be done)|not planned|out of scope|non-?goals?|not doing|dropped|superseded)"
+    r"|cancell?ed|abandoned|obsolete|won['\u2019]?t ?(?:do|fix)|will not (?:do|be done)|not planned|out of scope|non-?goals?|not doing|dropped|superseded"
+    r"|icebox|someday(?: ?/ ?maybe)?|maybe(?: (?:later|someday))?|not now|on hold|parked|parking lot|deferred|postponed|backburner|blocked)"
     r"(?: (?:tasks?|items?|work|ideas?|features?|issues|bugs|requests|things|list))?"
     r"(?: (?:in|since|for) v?[\w.-]{1,20}(?: [\w.-]{1,20})?| ?[(\[][^()\[\]]{0,60}[)\]])?",
     re.IGNORECASE,
@@ -241,6 +242,8 @@ _MARKED_DONE = re.compile(
     rf"|[^\n]*(?:[\u2705\u2714\u2713\u2611\u274c]\ufe0f?|\[{_OVER}\]|\({_OVER}\b[^()\n]{{0,60}}\)|\u2013 done|\u2014 done|- done)[.!]?",
     re.IGNORECASE,
 )
+_INDENTED_CODE = ("    ", "\t")
+"""What a line of code begins with where no list is above it."""
 _LIST_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
 
 
@@ -283,25 +286,28 @@ class _Over:
 
 def _items(text: str) -> Iterator[_Item]:
     """Yield all items that are not within another open one."""
-    lines, plain, fence = text.splitlines(), [], ""
+    lines, plain, fence = text.removeprefix("\ufeff").splitlines(), [], ""
     for line in lines:
         before, fence = fence, fence_after(line.lstrip(), fence)
         plain.append(not (before or fence))
     headings: list[tuple[int, str]] = []
     over = _Over()
-    at = 0
+    at, has_list = 0, False
     while at < len(lines):
         line, is_plain = lines[at], plain[at]
         at += 1
         if not is_plain:
             continue
         if title := _TITLE.match(line):
+            has_list = False
             depth = len(title["marks"])
             headings = [one for one in headings if one[0] < depth] + [
                 (depth, title["title"].strip(_AROUND_TITLE))
             ]
         over.read(line, lines[at] if at < len(lines) else "", is_heading=bool(title))
-        if (item := _ITEM.match(line)) is None:
+        is_code = not has_list and line.startswith(_INDENTED_CODE)
+        has_list |= not is_code and _LIST_ITEM.match(line) is not None
+        if is_code or (item := _ITEM.match(line)) is None:
             continue
         words, start = [item["text"].strip()], at
         while at < len(lines) and _continues(
@@ -310,6 +316,7 @@ def _items(text: str) -> Iterator[_Item]:
             if (
                 at - start == len(words) - 1
                 and _is_words(lines[at], plain[at])
+                and not lines[at].lstrip().startswith("<")
                 and _is_wrapped(words[-1], lines[at])
             ):
                 words.append(lines[at].strip())

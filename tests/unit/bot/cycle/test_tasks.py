@@ -153,6 +153,8 @@ NO_TASKS = (
     "## Done in v1.2\n- [ ] old\n",
     "## Completed tasks (2024)\n- [ ] old\n",
     "## Won't do (for now)\n- [ ] never\n",
+    "## Icebox\n- [ ] a\n## Someday/Maybe\n- [ ] b\n### On hold\n- [ ] c\n",
+    "Some code:\n\n    - [ ] a\n\n## More\n\t- [ ] b\n",
     "## Recently fixed bugs\n- [ ] old\n",
     "**Done**\n\n- [ ] old\n",
     "**Rejected ideas:**\n- [ ] never\n",
@@ -202,3 +204,8 @@ TASKS = {
 def test_what_is_done_or_not_wanted_is_no_task() -> None:
     assert [text for text in NO_TASKS if titles(text)] == []
     assert {text: titles(text) for text in TASKS} == TASKS
+
+
+def test_a_byte_order_mark_hides_no_item_and_a_tag_ends_its_words() -> None:
+    found = list(checklist("TODO.md", "\ufeff- [ ] a\n</details>\n\n- [x] b\n    - [ ] c\n"))
+    assert [task.title for task in found] == ["a", "c"]
