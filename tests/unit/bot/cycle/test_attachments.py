@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.config.settings import Settings
 from orchestrator.app.wiring.guards import GuardMaker
@@ -141,6 +142,14 @@ async def test_many_and_long_files_are_bounded() -> None:
     assert [bool(one.block) for one in found] == [True, True, *[False] * (MOST_FILES - 1)]
     assert found[-1].remark == f"only {MOST_FILES} of {MOST_FILES + 2} files are fetched"
     assert len(store.asked) == MOST_FILES
+
+
+def test_a_text_that_fits_exactly_is_whole() -> None:
+    sanitizer: Any = SimpleNamespace(text=lambda _where, text: text)
+    forge = MemoryForge("o/n", "", lambda _branch: None)
+    attachments = TaskAttachments(forge, None, sanitizer, list[Any]().append, shows_images=False)
+    assert attachments._block("a.txt", "x" * 5, 5) == "```\nxxxxx\n```"
+    assert attachments._block("a.txt", "x" * 7, 5) == "```\nxxxxx\n[2 more characters are not shown]\n```"
 
 
 async def test_the_first_message_names_each() -> None:
