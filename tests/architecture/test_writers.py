@@ -183,7 +183,7 @@ CHANNELS = (
         "the dashboard's socket, and the sandbox's: what goes out there is a page, or the commands' own",
         "each text of a page is redacted before it is escaped; commands have no secret",
         {
-            "core/http_server.py": 1,
+            "app/http_server.py": 1,
             "engine/environments/sandbox/bubblewrap.py": 1,
             "plugins/containers/sandbox.py": 2,
             "engine/environments/sandbox/proxy.py": 1,

@@ -34,6 +34,7 @@ from orchestrator.bot.git.base import Identity
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, create_run_folder, new_run_id
 from orchestrator.bot.journal.reader import is_open, lock_run
 from orchestrator.bot.journal.records import EventBus, JournalWriter
+from orchestrator.bot.suggestions import Commands
 from orchestrator.bot.worker.backlog import Backlog, TaskSelection
 from orchestrator.bot.worker.task_decisions import TaskDecisions
 from orchestrator.bot.worker.worker import CycleTiming, NextStepChooser, Waiter, work
@@ -45,7 +46,6 @@ from orchestrator.core.errors import (
     RemoteUnavailableError,
 )
 from orchestrator.core.events import InputReceived, ReasoningDelta, TextDelta, ToolCallEnded, ToolOutputDelta
-from orchestrator.core.suggestions import Commands
 from orchestrator.engine.models.keys import ApiKeys
 from orchestrator.engine.policy.secrets import Redactor
 from tests.doubles.memory_git import (

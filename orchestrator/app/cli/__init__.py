@@ -14,8 +14,8 @@ from orchestrator.app.cli.commands import command
 from orchestrator.app.config import add_named_plugins
 from orchestrator.app.plugins import load
 from orchestrator.app.terminal import redact_terminal
+from orchestrator.bot.suggestions import PROGRAM
 from orchestrator.core.errors import PullwrightError
-from orchestrator.core.suggestions import PROGRAM
 
 if TYPE_CHECKING:
     import argparse

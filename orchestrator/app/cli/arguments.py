@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from orchestrator.app.cli.commands import command, commands, commands_in_groups
 from orchestrator.app.plugins import absence_of
 from orchestrator.app.terminal import print_fixed
+from orchestrator.bot.suggestions import PROGRAM
 from orchestrator.core.errors import BudgetExhaustedError, ConfigurationError
-from orchestrator.core.suggestions import PROGRAM
 from orchestrator.core.version import __version__
 
 if TYPE_CHECKING:

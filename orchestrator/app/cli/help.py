@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from orchestrator.app.cli.arguments import DONE, MEANINGS, build_parser, short_help, subparsers
 from orchestrator.app.cli.commands import commands, commands_in_groups
 from orchestrator.app.terminal import print_fixed
-from orchestrator.core.suggestions import PROGRAM
+from orchestrator.bot.suggestions import PROGRAM
 from orchestrator.core.version import __version__
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.terminal import known_secrets
 from orchestrator.app.words import clean, hanging
+from orchestrator.bot.suggestions import PROGRAM
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.event_loop import on_ending_signals
 from orchestrator.core.files import write_named
-from orchestrator.core.suggestions import PROGRAM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -29,6 +29,7 @@ from orchestrator.app.words import amounts, clean, counted, outcome_in_words, te
 from orchestrator.bot.cycle.finish import outcome_words
 from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.bot.journal.index import last_pause, note_pause
+from orchestrator.bot.suggestions import PROGRAM
 from orchestrator.bot.worker.schedule import Alarm, make_schedule
 from orchestrator.bot.worker.worker import CycleTiming, NextStepChooser, ScheduleSignal, Waiter, work
 from orchestrator.core import event_loop
@@ -37,7 +38,6 @@ from orchestrator.core.cycle_events import Paused
 from orchestrator.core.errors import BadReplyError, PullwrightError
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import Spent
-from orchestrator.core.suggestions import PROGRAM
 
 if TYPE_CHECKING:
     import argparse
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.parts import Stop
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.journal.run_facts import Pause
+    from orchestrator.bot.suggestions import Commands
     from orchestrator.core.events import Emit
-    from orchestrator.core.suggestions import Commands
 
 
 _ENDING = "ending after this round; press Ctrl+C again to end at once"

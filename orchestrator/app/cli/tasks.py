@@ -29,10 +29,10 @@ from orchestrator.bot.cycle.task_state import TaskStatus
 from orchestrator.bot.forge.base import PullRequestState
 from orchestrator.bot.git.local import LocalRepository, merge_branch
 from orchestrator.bot.journal.folders import Home
+from orchestrator.bot.suggestions import Commands
 from orchestrator.bot.verification.page import proof_in
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ForgeError, PullwrightError
-from orchestrator.core.suggestions import Commands
 
 if TYPE_CHECKING:
     import argparse

@@ -68,8 +68,8 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.task_state import TaskState
     from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.suggestions import Commands
     from orchestrator.bot.verification.base import RunOptions
-    from orchestrator.core.suggestions import Commands
 
 
 REF = f"{HIDDEN}doctor"

@@ -29,6 +29,7 @@ from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import JournalTail
 from orchestrator.bot.journal.records import UnknownRecord
 from orchestrator.bot.journal.run_facts import RunFacts
+from orchestrator.bot.suggestions import Commands
 from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.cycle_events import (
     Proof,
@@ -48,7 +49,6 @@ from orchestrator.core.events import (
     TurnStarted,
 )
 from orchestrator.core.messages import Reasoning
-from orchestrator.core.suggestions import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

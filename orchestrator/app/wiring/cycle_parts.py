@@ -38,12 +38,12 @@ from orchestrator.bot.git.folders import address_key
 from orchestrator.bot.git.opening import open_clone, reopen_clone
 from orchestrator.bot.journal.folders import RefusedIssues
 from orchestrator.bot.journal.notes import kept_answer
+from orchestrator.bot.suggestions import Commands
 from orchestrator.bot.worker.backlog import Backlog, ConversationTasks, LastSearch, TaskSelection
 from orchestrator.bot.worker.recovery import Recovery
 from orchestrator.bot.worker.task_rules import TaskAuthorization, as_lines, filter_answers
 from orchestrator.core.cycle_events import CycleStarted
 from orchestrator.core.events import Warned
-from orchestrator.core.suggestions import Commands
 from orchestrator.engine.session.budget import MIN_REPLY_TOKENS, Limits, Need
 
 if TYPE_CHECKING:

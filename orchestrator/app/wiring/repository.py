@@ -25,6 +25,7 @@ from orchestrator.bot.journal.folders import HOME_VARIABLE, Home, KeptWork
 from orchestrator.bot.journal.index import tasks_taken
 from orchestrator.bot.journal.notes import kept_answer
 from orchestrator.bot.journal.reader import DeadRuns, close_run, lock_run, open_runs
+from orchestrator.bot.suggestions import PROGRAM, Commands
 from orchestrator.core.addresses import holds_credential
 from orchestrator.core.errors import (
     ConfigurationError,
@@ -39,7 +40,6 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.events import Warned
 from orchestrator.core.repositories import OWNER_AND_NAME, SSH_ADDRESS
-from orchestrator.core.suggestions import PROGRAM, Commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping

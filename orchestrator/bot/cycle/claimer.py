@@ -28,6 +28,7 @@ from orchestrator.bot.cycle.tasks import (
 from orchestrator.bot.forge.base import PullRequestState
 from orchestrator.bot.git.hostgit import printable_line
 from orchestrator.bot.git.remote import HIDDEN, in_the_way, is_commit_id
+from orchestrator.bot.suggestions import Commands
 from orchestrator.core.errors import (
     ConfigurationError,
     EmptyRepositoryError,
@@ -38,7 +39,6 @@ from orchestrator.core.errors import (
     WorkspaceError,
 )
 from orchestrator.core.repositories import is_branch_name
-from orchestrator.core.suggestions import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Mapping, Sequence

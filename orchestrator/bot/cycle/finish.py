@@ -34,6 +34,7 @@ from orchestrator.bot.cycle.tasks import CHOICE, asked_at
 from orchestrator.bot.git.remote import Update
 from orchestrator.bot.journal.folders import PATCH_NAME
 from orchestrator.bot.policy.change_checks import places_of_secrets
+from orchestrator.bot.suggestions import Commands
 from orchestrator.bot.verification.page import COMMAND_CHARS, table_rows
 from orchestrator.core.cycle_events import (
     Phase,
@@ -59,7 +60,6 @@ from orchestrator.core.event_loop import in_thread
 from orchestrator.core.events import Warned
 from orchestrator.core.files import sync_folder
 from orchestrator.core.prompts import one_line, render
-from orchestrator.core.suggestions import Commands
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 
 if TYPE_CHECKING:

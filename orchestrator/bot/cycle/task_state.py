@@ -14,7 +14,7 @@ from orchestrator.bot.coordination.saved_work import wip_ref
 from orchestrator.bot.cycle.earlier import MOST_ATTEMPTS
 from orchestrator.bot.cycle.tasks import RETRY_LABEL, TaskKind, issue_of, key_of, name_of
 from orchestrator.bot.forge.base import PullRequestState
-from orchestrator.core.suggestions import Commands
+from orchestrator.bot.suggestions import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+from orchestrator.bot.suggestions import PROGRAM
 from orchestrator.bot.verification.base import WHOLE_RUN, CaseStatus, RunKind
 from orchestrator.bot.verification.page import tests_in_json
-from orchestrator.core.suggestions import PROGRAM
 from orchestrator.core.version import __version__
 
 if TYPE_CHECKING:

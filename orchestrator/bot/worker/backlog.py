@@ -22,6 +22,7 @@ from orchestrator.bot.cycle.tasks import (
     name_of,
 )
 from orchestrator.bot.forge.base import PullRequestState
+from orchestrator.bot.suggestions import Commands
 from orchestrator.bot.worker.candidates import (
     BACKLOG_FILES,
     BLOCKED_KEY,
@@ -37,7 +38,6 @@ from orchestrator.bot.worker.task_rules import (
 )
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.events import Warned
-from orchestrator.core.suggestions import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence

@@ -30,6 +30,7 @@ from orchestrator.bot.cycle.tasks import (
     name_of,
 )
 from orchestrator.bot.forge.base import ACTIONS_APP, CheckState, FeedbackKind, PullRequestState, TokenKind
+from orchestrator.bot.suggestions import Commands
 from orchestrator.bot.worker import task_rules as rules
 from orchestrator.bot.worker.dependencies import Dependencies
 from orchestrator.bot.worker.task_rules import (
@@ -55,7 +56,6 @@ from orchestrator.core.errors import (
     ForgeUnreadError,
 )
 from orchestrator.core.prompts import cut, render
-from orchestrator.core.suggestions import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

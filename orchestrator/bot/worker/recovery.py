@@ -38,6 +38,7 @@ from orchestrator.bot.journal.reader import (
     why_killed,
 )
 from orchestrator.bot.policy.change_checks import places_of_secrets
+from orchestrator.bot.suggestions import Commands
 from orchestrator.core.cycle_events import (
     CycleStarted,
     Phase,
@@ -53,7 +54,6 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import Spent
-from orchestrator.core.suggestions import Commands
 from orchestrator.engine.session.history import TurnKind, history_of
 
 if TYPE_CHECKING:

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.forge.base import Forge, PullRequest
     from orchestrator.bot.journal.folders import KeptWork
+    from orchestrator.bot.suggestions import Commands
     from orchestrator.bot.worker.backlog import Backlog
     from orchestrator.core.clock import Clock
-    from orchestrator.core.suggestions import Commands
 
 
 _NUMBER = re.compile(r"#?([1-9][0-9]{0,9})")

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 from orchestrator.bot.coordination.budget import midnight
 from orchestrator.bot.cycle.tasks import ONBOARDING, RETRY_LABEL, Remark, is_ours, issue_of, key_of
 from orchestrator.bot.forge.base import ACTIONS_APP, FeedbackKind, PullRequestState
+from orchestrator.bot.suggestions import Commands
 from orchestrator.core.events import Defence, Guarded
 from orchestrator.core.prompts import cut
-from orchestrator.core.suggestions import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

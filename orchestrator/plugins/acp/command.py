@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from orchestrator.app.cli.arguments import DONE, INTERRUPTED, refuse_secrets
 from orchestrator.app.terminal import RedactedOutput, known_secrets, standard_output
+from orchestrator.bot.suggestions import install_command
 from orchestrator.core import event_loop
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.json_rpc import read_message
-from orchestrator.core.suggestions import install_command
 from orchestrator.plugins.chat.command import StandardInput, refuse_contract
 
 if TYPE_CHECKING:

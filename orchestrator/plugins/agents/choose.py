@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from orchestrator.app.config.settings import SourceKind
 from orchestrator.app.options import flag_of
 from orchestrator.app.wiring.model import first_named
+from orchestrator.bot.suggestions import install_command
 from orchestrator.core.errors import ConfigurationError, SandboxMissingError
 from orchestrator.core.events import Warned
-from orchestrator.core.suggestions import install_command
 from orchestrator.engine.models.catalog import DEFAULT_CONTEXT_TOKENS, UNCONNECTED
 from orchestrator.plugins.agents.known import agent_named, find_installed
 

@@ -16,10 +16,10 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from orchestrator.app.http_server import ResponseBrokenError, ServerLimits, serving
 from orchestrator.core import events
 from orchestrator.core.errors import ConfigurationError, ContextLengthError, InvalidRequestError, ModelError
 from orchestrator.core.events import Defence, LimitReached, Warned
-from orchestrator.core.http_server import ResponseBrokenError, ServerLimits, serving
 from orchestrator.core.redaction import REPLACEMENT, secret_forms
 from orchestrator.engine.models.base import Request, Response
 from orchestrator.engine.models.catalog import Provider, facts, price_usd

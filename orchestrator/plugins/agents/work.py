@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any
 from acp import schema
 from starlette.responses import Response
 
+from orchestrator.app.http_server import ServerLimits, serving
 from orchestrator.core import events
 from orchestrator.core.changes import FileChange, FileVersion
 from orchestrator.core.errors import BadReplyError, ToolError
 from orchestrator.core.events import CallStatus, Defence
-from orchestrator.core.http_server import ServerLimits, serving
 from orchestrator.core.json_rpc import read_message
 from orchestrator.core.messages import Image, ToolCall
 from orchestrator.core.prompts import one_line, render

@@ -48,11 +48,11 @@ from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.git.hostgit import HostGit, end_git_when
 from orchestrator.bot.git.objects import Trees
 from orchestrator.bot.journal.run_facts import RunFacts
+from orchestrator.bot.suggestions import PROGRAM
 from orchestrator.bot.verification.ctrf import CtrfStatus, CtrfTest, ctrf_report
 from orchestrator.core import event_loop
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.suggestions import PROGRAM
 from orchestrator.plugins.backtest.attempts import Backtest, BacktestRequest, CycleAttempts
 from orchestrator.plugins.backtest.cases import Judged, only_process
 from orchestrator.plugins.backtest.past_changes import UnfitChange, patch_between

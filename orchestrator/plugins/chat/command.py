@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, cast
 from orchestrator.app.cli.arguments import DONE, INTERRUPTED, UsageError, given_settings, refuse_secrets
 from orchestrator.app.cli.output import print_lines
 from orchestrator.app.plugins import installed
+from orchestrator.bot.suggestions import PROGRAM
 from orchestrator.core import event_loop
 from orchestrator.core.errors import PullwrightError
 from orchestrator.core.event_loop import in_abandoned_thread, on_ending_signals
-from orchestrator.core.suggestions import PROGRAM
 from orchestrator.core.watchdog import interrupts_handled
 
 if TYPE_CHECKING:

@@ -27,10 +27,10 @@ from orchestrator.bot.cycle.parts import Outcome, Stop
 from orchestrator.bot.git.work import ChangeBase, find_base
 from orchestrator.bot.journal.reader import find_run, is_alive, read_run
 from orchestrator.bot.journal.records import EventBus
+from orchestrator.bot.suggestions import PROGRAM, Commands
 from orchestrator.bot.worker.backlog import TaskSelection
 from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.core.event_loop import in_thread
-from orchestrator.core.suggestions import PROGRAM, Commands
 from orchestrator.engine.session.history import history_of, todos_of
 from orchestrator.plugins.chat.conversation import begun_in
 from orchestrator.plugins.chat.operators import TaskOperator

@@ -33,7 +33,7 @@ def _add_chat(parser: argparse.ArgumentParser) -> None:
 
 def _add_ask(parser: argparse.ArgumentParser) -> None:
     from orchestrator.app.cli.flags import add_debug, add_json, add_plain, add_settings, add_switch, add_text
-    from orchestrator.core.suggestions import PROGRAM
+    from orchestrator.bot.suggestions import PROGRAM
 
     parser.usage = f"{PROGRAM} ask [FLAG ...] TEXT"
     add_text(parser, "text", "TEXT", "what to ask, or - to read it from standard input")

@@ -28,10 +28,10 @@ from orchestrator.app.words import clean, counted, short_line
 from orchestrator.bot.forge.base import CheckState, FeedbackKind, PullRequestState
 from orchestrator.bot.journal.notes import PersonAnswer, keep_answer
 from orchestrator.bot.journal.reader import LOCK_FILE, is_alive
+from orchestrator.bot.suggestions import PROGRAM, Commands, install_command
 from orchestrator.bot.worker.candidates import upkeep_in_words
 from orchestrator.core.errors import ConfigurationError, FleetError, ForgeError, JournalError, PullwrightError
 from orchestrator.core.messages import Spent
-from orchestrator.core.suggestions import PROGRAM, Commands, install_command
 from orchestrator.plugins.dashboard.overview import Look, Plot, PullState, cost_plot, cost_plots
 
 if TYPE_CHECKING:

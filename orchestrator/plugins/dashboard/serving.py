@@ -14,9 +14,9 @@ from urllib.parse import parse_qsl, quote, urlencode
 from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
+from orchestrator.app.http_server import LOOPBACK_NAMES, NOT_HERE, listen, serving, without_port
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.event_loop import on_ending_signals
-from orchestrator.core.http_server import LOOPBACK_NAMES, NOT_HERE, listen, serving, without_port
 
 if TYPE_CHECKING:
     import asyncio

@@ -32,6 +32,7 @@ from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import find_run
 from orchestrator.bot.journal.run_facts import moment
 from orchestrator.bot.policy.wording import in_markdown
+from orchestrator.bot.suggestions import Commands
 from orchestrator.bot.worker.task_decisions import results_of, usd_of_a_month
 from orchestrator.core import event_loop
 from orchestrator.core.addresses import holds_credential
@@ -39,7 +40,6 @@ from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, PullwrightError
 from orchestrator.core.http_client import NoAnswer, ask_server, asked_seconds
 from orchestrator.core.prompts import fenced, one_line
-from orchestrator.core.suggestions import Commands
 
 if TYPE_CHECKING:
     import argparse

@@ -21,11 +21,11 @@ from orchestrator.app.plugins import absence_words, installed
 from orchestrator.app.terminal import known_secrets, print_json
 from orchestrator.app.words import clean, money, short_line
 from orchestrator.bot.journal.folders import Home
+from orchestrator.bot.suggestions import install_command
 from orchestrator.core.addresses import holds_credential
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.repositories import repository_key
-from orchestrator.core.suggestions import install_command
 from orchestrator.engine.models.keys import ApiKeys
 from orchestrator.plugins.fleet.fleet_file import FleetSettings, load_fleet
 

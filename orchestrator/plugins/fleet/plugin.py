@@ -33,7 +33,7 @@ _FLEET_ACTIONS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
 
 def _add_fleet(parser: argparse.ArgumentParser) -> None:
     from orchestrator.app.cli.flags import DRY_RUN, actions_of, add_settings, add_switch, text_value
-    from orchestrator.core.suggestions import PROGRAM
+    from orchestrator.bot.suggestions import PROGRAM
 
     parser.set_defaults(config="fleet.toml", database_url=None, json=False)
     _add_flags_of_fleet(parser)

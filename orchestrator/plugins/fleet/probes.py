@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.doctor.findings import Group, Probe, failed, ok, skipped, warned
 from orchestrator.app.terminal import known_secrets
+from orchestrator.bot.suggestions import install_command
 from orchestrator.core.errors import FleetError
-from orchestrator.core.suggestions import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

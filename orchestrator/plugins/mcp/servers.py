@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.wiring.guards import open_sandbox, sandbox_options
+from orchestrator.bot.suggestions import install_command
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import (
     Defence,
@@ -23,7 +24,6 @@ from orchestrator.core.events import (
     Warned,
 )
 from orchestrator.core.prompts import one_line
-from orchestrator.core.suggestions import install_command
 from orchestrator.engine.tools.base import Failed, Ok, foreign_tool
 from orchestrator.engine.tools.registry import check_tool
 from orchestrator.plugins.mcp.base import McpError, ServerProgram, shown_names

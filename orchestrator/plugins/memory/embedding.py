@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 from zlib import crc32
 
+from orchestrator.bot.suggestions import install_command
 from orchestrator.core.errors import ConfigurationError, MemoryStoreError, ModelNotFoundError, ProviderError
 from orchestrator.core.messages import Usage
 from orchestrator.core.prompts import decomposed
-from orchestrator.core.suggestions import install_command
 from orchestrator.engine.models.base import BYTES_PER_TOKEN, count_of, paying, size_of_text
 from orchestrator.engine.models.wire import as_object, dicts, host_of
 from orchestrator.plugins.memory.items import significant_words

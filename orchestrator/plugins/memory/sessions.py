@@ -20,13 +20,13 @@ from urllib.parse import urlsplit
 
 from orchestrator.app.wiring.repository import cloned_from, new_nonce
 from orchestrator.bot.git.folders import address_key
+from orchestrator.bot.suggestions import install_command
 from orchestrator.core.addresses import is_loopback, server_of
 from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.event_loop import in_thread
 from orchestrator.core.events import Warned
 from orchestrator.core.repositories import repository_key
-from orchestrator.core.suggestions import install_command
 from orchestrator.engine.models.catalog import price_usd
 from orchestrator.engine.models.keys import OTHER_KEY, key_for_server
 from orchestrator.engine.session.config import recalls_nothing

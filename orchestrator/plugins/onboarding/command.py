@@ -52,6 +52,7 @@ from orchestrator.app.words import YES, clean, counted, short_line
 from orchestrator.bot.cycle.claimer import RemoteNames, patterns
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, ONBOARDING
 from orchestrator.bot.forge.base import Proposal, PullRequestState
+from orchestrator.bot.suggestions import PROGRAM
 from orchestrator.bot.verification.base import hosts_of
 from orchestrator.bot.verification.suggest import Confidence, SuggestedCommand
 from orchestrator.bot.worker.schedule import make_schedule
@@ -59,7 +60,6 @@ from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.errors import ConfigurationError, PullwrightError, SandboxMissingError, ToolError
 from orchestrator.core.messages import Usage
 from orchestrator.core.prompts import one_line, render
-from orchestrator.core.suggestions import PROGRAM
 from orchestrator.engine.models.catalog import OFFICIAL_URLS, parse_model, price_usd
 from orchestrator.engine.models.connect import KEY_OF
 from orchestrator.engine.models.keys import VARIABLES, key_for_server

@@ -25,10 +25,10 @@ from urllib.parse import unquote, urlsplit
 from orchestrator.app.config.settings import LOCAL_FILE, as_toml, parse_toml
 from orchestrator.app.options import TEST_KEYS
 from orchestrator.bot.git.remote import is_commit_id
+from orchestrator.bot.suggestions import PROGRAM
 from orchestrator.core.confined import ConfinedFolder, UnsuitableFileError
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.repositories import OWNER_AND_NAME, SSH_ADDRESS
-from orchestrator.core.suggestions import PROGRAM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

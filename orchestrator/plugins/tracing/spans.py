@@ -27,6 +27,7 @@ from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 
 from orchestrator.app.terminal import known_secrets
 from orchestrator.app.words import short_line
+from orchestrator.bot.suggestions import PROGRAM
 from orchestrator.core.addresses import SCHEME_PORTS
 from orchestrator.core.cycle_events import (
     CycleEnded,
@@ -60,7 +61,6 @@ from orchestrator.core.events import (
 )
 from orchestrator.core.prompts import prompts_folder
 from orchestrator.core.repositories import OWNER_AND_NAME, repository_key
-from orchestrator.core.suggestions import PROGRAM
 from orchestrator.core.version import __version__
 from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider, provider_in
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from orchestrator.bot.suggestions import install_command
 from orchestrator.core.addresses import bracketed
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.suggestions import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     from orchestrator.app.cli.flags import add_json, add_repo, add_settings, add_switch, add_text
     from orchestrator.app.options import TEST_KEYS
-    from orchestrator.core.suggestions import PROGRAM
+    from orchestrator.bot.suggestions import PROGRAM
 
     parser.usage = f"{PROGRAM} verify-pr PULL [FLAG ...]"
     text = "a pull request's number or address; or a branch, or a file of git bundle"

@@ -43,13 +43,13 @@ from orchestrator.bot.git.opening import ask_remote
 from orchestrator.bot.git.remote import parse_remote
 from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
 from orchestrator.bot.journal.records import EventBus
+from orchestrator.bot.suggestions import install_command
 from orchestrator.bot.verification.page import PREDICATE
 from orchestrator.core.cycle_events import ClaimChecked, CycleEnded, CycleStarted
 from orchestrator.core.errors import ConfigurationError, ForgeError, ForgePermissionError, PullwrightError
 from orchestrator.core.events import Warned
 from orchestrator.core.prompts import one_line
 from orchestrator.core.repositories import is_branch_name, repository_key
-from orchestrator.core.suggestions import install_command
 from orchestrator.core.watchdog import time_limit
 from orchestrator.plugins.verify_pr.claims import EvidenceLevel, EvidenceLine, Standing
 from orchestrator.plugins.verify_pr.pull_request import (

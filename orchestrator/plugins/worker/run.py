@@ -28,6 +28,7 @@ from orchestrator.bot.cycle.parts import Outcome, Stop
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.index import newest_run, note_pause
 from orchestrator.bot.journal.run_facts import Pause
+from orchestrator.bot.suggestions import PROGRAM, Commands
 from orchestrator.bot.worker.schedule import make_schedule
 from orchestrator.bot.worker.worker import LONGEST_SECONDS, EndAsked, NeedsPerson, NextStepChooser
 from orchestrator.core import event_loop
@@ -35,7 +36,6 @@ from orchestrator.core.addresses import bracketed
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.repositories import repository_key
-from orchestrator.core.suggestions import PROGRAM, Commands
 from orchestrator.core.version import __version__
 from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider
 from orchestrator.engine.models.keys import ApiKeys, secret_values

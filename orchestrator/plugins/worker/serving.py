@@ -14,9 +14,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from orchestrator.core.addresses import is_loopback
-from orchestrator.core.errors import FleetError
-from orchestrator.core.http_server import (
+from orchestrator.app.http_server import (
     LOOPBACK_NAMES,
     NOT_HERE,
     ServerLimits,
@@ -24,6 +22,8 @@ from orchestrator.core.http_server import (
     serving,
     without_port,
 )
+from orchestrator.core.addresses import is_loopback
+from orchestrator.core.errors import FleetError
 from orchestrator.core.repositories import repository_key
 
 if TYPE_CHECKING:

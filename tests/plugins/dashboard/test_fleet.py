@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from lxml import html
 
+from orchestrator.bot.suggestions import install_command
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.suggestions import install_command
 from orchestrator.plugins.dashboard.actions import FleetActions
 from orchestrator.plugins.dashboard.command import find_fleet
 from tests.plugins.dashboard.scene import make_scene

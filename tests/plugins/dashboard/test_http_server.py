@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.core.http_server import ServerLimits, listen, serving
+from orchestrator.app.http_server import ServerLimits, listen, serving
 from orchestrator.plugins.worker.serving import Receiver, receiving, serving_health
 from tests.plugins.dashboard.scene import make_scene
 from tests.plugins.worker.test_health import Scene

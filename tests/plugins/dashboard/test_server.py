@@ -14,12 +14,12 @@ import httpx2
 import pytest
 from lxml import html
 
+from orchestrator.app.http_server import listen, serving
 from orchestrator.bot.journal.notes import PersonDecision, kept_answer, note_decision
 from orchestrator.bot.journal.reader import lock_run
 from orchestrator.core.cycle_events import CycleEnded, Paused, TaskTaken
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import CallStatus, Event, ToolCallEnded, ToolCallStarted, Warned
-from orchestrator.core.http_server import listen, serving
 from orchestrator.plugins.dashboard.serving import listen_for_browsers
 from tests.doubles.journals import DIFF, night, proposed, runs_of_tests, started, worked_round
 from tests.plugins.dashboard.scene import NOW, DashboardScene, make_scene, messages

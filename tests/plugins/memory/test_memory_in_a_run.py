@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.bot.journal.folders import Home
-from orchestrator.core.suggestions import install_command
+from orchestrator.bot.suggestions import install_command
 from orchestrator.plugins.memory.sessions import memory_file
 from tests.doubles.model_server import MODEL, calls, reply
 from tests.doubles.terminal import Terminal

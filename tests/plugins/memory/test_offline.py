@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
+from orchestrator.bot.suggestions import install_command
 from orchestrator.core.errors import ConfigurationError, ModelNotFoundError
-from orchestrator.core.suggestions import install_command
 from orchestrator.plugins.memory import embedding
 from orchestrator.plugins.memory.embedding import (
     OFFLINE_TOKENS,

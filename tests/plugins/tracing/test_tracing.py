@@ -20,7 +20,7 @@ from opentelemetry.semconv._incubating.attributes import (
     vcs_attributes,
 )
 
-from orchestrator.core.suggestions import install_command
+from orchestrator.bot.suggestions import install_command
 from tests.doubles.collector import Collector
 from tests.doubles.model_server import calls, fail, reply
 from tests.scenarios.stage import FILES, FINISH, FIX, FIX_IT, PROPOSE, add_commit, do, make_repository

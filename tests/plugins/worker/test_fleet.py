@@ -15,8 +15,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
+from orchestrator.bot.suggestions import install_command
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.suggestions import install_command
 from orchestrator.plugins.fleet.command import database_file
 from orchestrator.plugins.fleet.store import FleetStore
 from tests.doubles import forked

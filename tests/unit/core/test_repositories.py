@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from orchestrator.bot.git.work import invalid_entries
 from orchestrator.bot.policy.change_checks import PathPolicy
+from orchestrator.bot.suggestions import install_command
 from orchestrator.core.changes import LINK_MODE, FileChange, FileVersion
 from orchestrator.core.repositories import MODULES_FILE, folded_name, is_git_name
-from orchestrator.core.suggestions import install_command
 from orchestrator.engine.environments.files import split_path
 from orchestrator.engine.policy.program_options import stays_inside
 from tests.tables import table

@@ -16,9 +16,9 @@ from orchestrator.app.cli import arguments
 from orchestrator.app.cli.tasks import claims, write_claims, write_claims_json
 from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
 from orchestrator.bot.cycle.task_state import KnownTask, TaskState, task_state
+from orchestrator.bot.suggestions import Commands
 from orchestrator.core.errors import ConfigurationError, WorkspaceError
 from orchestrator.core.messages import Spent
-from orchestrator.core.suggestions import Commands
 from tests.unit.bot.coordination.records_rig import REF, TASK, Worker, put
 from tests.unit.bot.git.rig import git, make_source
 

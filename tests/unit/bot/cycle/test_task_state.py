@@ -11,7 +11,7 @@ from orchestrator.bot.coordination.saved_work import UnfinishedWork
 from orchestrator.bot.cycle.earlier import SESSION_PAGE, STATE_PAGE, read_saved
 from orchestrator.bot.cycle.task_state import KnownTask, TaskStatus, status_of_outcome, task_state
 from orchestrator.bot.forge.base import PullRequest, PullRequestState
-from orchestrator.core.suggestions import Commands
+from orchestrator.bot.suggestions import Commands
 from tests.tables import table
 
 NOW = datetime(2026, 11, 21, 3, 30, tzinfo=UTC)

@@ -28,12 +28,12 @@ from orchestrator.bot.cycle.task_state import TaskState, asked_digest, words_dig
 from orchestrator.bot.cycle.tasks import RETRY_LABEL, from_issue
 from orchestrator.bot.forge.base import Permission, Proposal, PullRequestState
 from orchestrator.bot.journal.folders import KeptWork
+from orchestrator.bot.suggestions import Commands
 from orchestrator.bot.worker.backlog import Backlog, TaskSelection
 from orchestrator.bot.worker.task_decisions import TaskDecisions
 from orchestrator.bot.worker.task_rules import ReviewLimits, TaskAuthorization
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.messages import Spent
-from orchestrator.core.suggestions import Commands
 from tests.doubles.memory_forge import MemoryForge
 from tests.doubles.memory_git import MemoryGit, MemoryRemote, Move
 
