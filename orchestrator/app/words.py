@@ -161,6 +161,10 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
+NO_TESTS = "no test was run"
+"""Said of a change that no test run is about."""
+
+
 def tests_in_words(tests: Mapping[str, Any]) -> str:
     """Return the results of the repository's test runs as one line.
 

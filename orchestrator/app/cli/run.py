@@ -25,7 +25,7 @@ from orchestrator.app.terminal import print_json
 from orchestrator.app.wiring import Observers, observing
 from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.app.wiring.repository import commands_here
-from orchestrator.app.words import amounts, clean, counted, outcome_in_words, tests_in_words
+from orchestrator.app.words import NO_TESTS, amounts, clean, counted, outcome_in_words, tests_in_words
 from orchestrator.bot.cycle.finish import outcome_words
 from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.bot.journal.index import last_pause, note_pause
@@ -295,8 +295,7 @@ def _details(result: CycleResult, commands: Commands, *, dry_run: bool) -> Itera
             yield f"  look    {commands.pull(pull)}"
             yield f"  merge   {commands.merge(pull)}"
     yield from _left_out(result)
-    if result.tests and (tests := tests_in_words(result.tests)):
-        yield f"  tests   {tests}"
+    yield from _tests(result)
     if result.patch:
         yield f"  kept    {result.patch} (git apply applies it)"
     if result.rounds:
@@ -306,6 +305,13 @@ def _details(result: CycleResult, commands: Commands, *, dry_run: bool) -> Itera
         yield from _next_tries(result, result.task, commands)
     more = " --verbose" if isinstance(result.cause, BadReplyError) else ""
     yield f"  run     {PROGRAM} show {result.run}{more}"
+
+
+def _tests(result: CycleResult) -> Iterator[str]:
+    if result.tests and (tests := tests_in_words(result.tests)):
+        yield f"  tests   {tests}"
+    elif result.outcome in {"proposed", "planned"}:
+        yield f"  tests   {NO_TESTS}"
 
 
 def _left_out(result: CycleResult) -> Iterator[str]:

@@ -17,6 +17,7 @@ from orchestrator.app.cli.arguments import DONE, FAILED
 from orchestrator.app.cli.output import print_lines
 from orchestrator.app.terminal import known_secrets, print_json
 from orchestrator.app.words import (
+    NO_TESTS,
     clean,
     counted,
     first_lines,
@@ -462,12 +463,14 @@ def _pull(run: RunSummary, safe: SafeMarkdown) -> str:
     if pull is None:
         return ""
     done = "" if pull.created else " (updated)"
-    done += f" ({run.verified.proof.sentence})" if run.verified is not None else ""
+    done += f" ({run.verified.proof.sentence if run.verified is not None else NO_TESTS})"
     return f"#{pull.number} {safe.line(pull.title)}{done} {safe.link(pull.url)}".rstrip()
 
 
 def _tests(run: RunSummary, safe: SafeMarkdown) -> Iterator[str]:
     if run.verified is None:
+        if run.pull is not None:
+            yield NO_TESTS
         return
     if results := tests_in_words(run.verified.tests):
         yield safe.line(results)

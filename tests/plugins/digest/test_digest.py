@@ -113,7 +113,7 @@ def test_what_was_done(words: SafeMarkdown) -> None:
     assert text.startswith(
         "**Pullwright since 2026-01-01 12:00 UTC**: 1 run, 1 pull request, 0 questions waiting, $0.25"
     )
-    assert "- #7 Make add() add https://github.com/o/r/pull/7" in text
+    assert "- #7 Make add() add (no test was run) https://github.com/o/r/pull/7" in text
     assert "- `o/r` by `m:1`: $0.2500, 1,000 tokens, 3 rounds, 2.5 minutes" in text
     assert "- 12 requests to the forge" in text
 
@@ -121,8 +121,8 @@ def test_what_was_done(words: SafeMarkdown) -> None:
 def test_pull_requests_of_several_repositories_have_their_names(words: SafeMarkdown) -> None:
     other = replace(NOTE, repository="o/shop")
     lines = told(words, NOTE, other).split("\n")
-    assert "- `o/r` #7 Make add() add https://github.com/o/r/pull/7" in lines
-    assert "- `o/shop` #7 Make add() add https://github.com/o/r/pull/7" in lines
+    assert "- `o/r` #7 Make add() add (no test was run) https://github.com/o/r/pull/7" in lines
+    assert "- `o/shop` #7 Make add() add (no test was run) https://github.com/o/r/pull/7" in lines
 
 
 def test_every_section(words: SafeMarkdown) -> None:

@@ -200,7 +200,9 @@ def test_after_init_a_run_needs_neither_a_repository_nor_a_model(
     run = stage.command("run", "--task", "Fix add()")
     assert run.code == 0, run.err
     # The commands that it prints are those of somebody in this folder.
-    assert "  look    pullwright pulls 1\n  merge   pullwright accept 1\n" in run.out
+    assert (
+        "  look    pullwright pulls 1\n  merge   pullwright accept 1\n  tests   no test was run\n" in run.out
+    )
     listed = stage.command("pulls")
     assert "      pullwright accept 1\n" in listed.out
     assert "  close   pullwright close 1\n" in stage.command("pulls", "1").out
