@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
+import unicodedata
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -24,6 +26,7 @@ from orchestrator.bot.git.working_tree import LARGEST_BYTES
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
 from orchestrator.core.errors import DiskFullError, WorkspaceError
 from orchestrator.core.lfs_pointers import is_pointer, pointer_to
+from orchestrator.core.prompts import shown_path
 from orchestrator.core.repositories import is_git_name
 
 if TYPE_CHECKING:
@@ -45,6 +48,12 @@ _MOST_PATCH_BYTES = 10_000_000
 _MOST_NEW_FILES = 500
 
 
+_NOT_ON_WINDOWS = re.compile(
+    r"[<>:\"|?*\\\x01-\x1f]|[. ](?:/|\Z)|(?:\A|/)(?:con|prn|aux|nul|com[1-9]|lpt[1-9])(?:\.[^/]{0,255})?(?:/|\Z)",
+    re.IGNORECASE,
+)
+"""https://learn.microsoft.com/windows/win32/fileio/naming-a-file"""
+_MOST_NAME_NOTES = 5
 IN_SUBMODULE = "inside the submodule "
 A_SUBMODULE = "a submodule with files in it, which belong to its own repository"
 """Why something is left out: `IN_SUBMODULE` is followed by the submodule's path."""
@@ -465,7 +474,9 @@ class Screening:
         changes = tuple(contents.change(difference) for difference in whole)
         waiting = [LeftOut(path, reason, may_be_allowed=True) for path, reason in sorted(held.items())]
         files = [difference.path for difference in new]
-        outcome = replace(outcome, files=files, changes=changes, held=waiting)
+        made = [difference.path for difference in new if difference.old is None]
+        notes = list(name_notes(made, self.stager.taken))
+        outcome = replace(outcome, files=files, changes=changes, held=waiting, notes=notes)
         # Before the search for secrets, which takes long where a change is very large.
         if (refused := self.screen.refuse(changes)) is not None:
             return Screened(tree, replace(outcome, refused=refused))
@@ -504,6 +515,32 @@ class Screening:
 
     def _secrets(self, text: bytes) -> list[str]:
         return self.screen.find_secrets(text.decode("utf-8", "replace"))
+
+
+def name_notes(made: Sequence[str], paths: Collection[str]) -> Iterator[str]:
+    """Yield remarks on new files that not everybody can check out: of names that differ in case alone, and on Windows.
+
+    Args:
+        paths: all paths of the commit.
+    """
+    own = {_folded(part): part for path in made for part in (*folders_above(path), path)}
+    firsts = {path.partition("/")[0] for path in own}
+    twins: dict[str, str] = {}
+    for path in paths if own else ():
+        if _folded(path.partition("/")[0]) in firsts:
+            for part in (*folders_above(path), path):
+                if (other := own.get(_folded(part), part)) != part:
+                    twins.setdefault(other, part)
+    for one, other in sorted(twins.items())[:_MOST_NAME_NOTES]:
+        yield f"{shown_path(one)} and {shown_path(other)} are one file on Windows and macOS: give the new one another name"
+    odd = [path for path in made if _NOT_ON_WINDOWS.search(path)]
+    for path in odd[:_MOST_NAME_NOTES]:
+        yield f"{shown_path(path)} cannot be checked out on Windows: give it another name"
+
+
+def _folded(path: str) -> str:
+    """Return what names have in common that some file systems take for the same."""
+    return path if path.isascii() and path.islower() else unicodedata.normalize("NFC", path).casefold()
 
 
 def held_paths(changes: list[FileChange], hold: Callable[[FileChange], str | None]) -> dict[str, str]:

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.git.base import CommitScreen, LeftOut
-from orchestrator.bot.git.staging import Aliases, held_paths
+from orchestrator.bot.git.staging import Aliases, held_paths, name_notes
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, FileChange, FileVersion
 from orchestrator.core.errors import WorkspaceError
 from tests.doubles.commits import commit_touched
+from tests.tables import table
 from tests.unit.bot.coordination.records_rig import broken_git
 from tests.unit.bot.git.rig import clone, git, make_source, show, write
 
@@ -371,3 +372,36 @@ def test_what_is_committed_already_is_judged_again_without_being_read_again(
     write(safe.tree, {"new.txt": "newer\n"})
     third = commit_touched(safe, {"new.txt"}, "m", include_commands=False)
     assert third.files == ["new.txt"]
+
+
+TWINS = "are one file on Windows and macOS: give the new one another name"
+NO_NAME = "cannot be checked out on Windows: give it another name"
+
+
+@table(
+    "made, notes",
+    [
+        (["n.py"], []),
+        (["src/N.py"], []),
+        (["A.py"], [f"A.py and a.py {TWINS}"]),
+        (["N.py", "n.py"], [f"n.py and N.py {TWINS}"]),
+        (["SRC/new.py"], [f"SRC and src {TWINS}"]),
+        (["\u00c9.txt"], [f"\u00c9.txt and e\u0301.txt {TWINS}"]),
+        (["aux.py", "src/Con"], [f"aux.py {NO_NAME}", f"src/Con {NO_NAME}"]),
+        (["a:b", "c.", "d /e"], [f"a:b {NO_NAME}", f"c. {NO_NAME}", f"d /e {NO_NAME}"]),
+        (["auxiliary.py", "console/a", ".hidden", "..a"], []),
+        ([], []),
+    ],
+)
+def test_names_that_not_everybody_can_check_out_are_told(made: list[str], notes: list[str]) -> None:
+    paths = {"a.py", "src/calc.py", "e\u0301.txt", "AUX", *made}
+    assert list(name_notes(made, paths)) == notes
+
+
+def test_they_are_told_of_new_files_alone(safe: Clone) -> None:
+    write(safe.tree, {"readme.MD": "x\n", "src/calc.py": "x\n"})
+    assert safe.stage({"readme.MD", "src/calc.py"}, include_commands=False).outcome.notes == [
+        f"readme.MD and README.md {TWINS}"
+    ]
+    (safe.tree / "readme.MD").unlink()
+    assert safe.stage({"readme.MD", "src/calc.py"}, include_commands=False).outcome.notes == []
