@@ -17,12 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _FIRST = "Takes a task from a backlog, changes the repository, opens a pull request."
-_LAST = """\
-begin with:
-  pullwright run --demo                      try it: no key, no network
-  pullwright init                            set this repository up
-  pullwright run --repo . --task 'Fix ...'   one task, or owner/name on GitHub
-"""
+_BEGIN_WITH = {
+    "pullwright run --demo": "try it: no key, no network",
+    "pullwright init": "set this repository up",
+    "pullwright run --repo . --task 'Fix ...'": "one task, or owner/name on GitHub",
+}
 _ROFF_CHARS = 70
 _MAN_DATE = "2026-11-23"
 _PATHS = frozenset({"REPO", "FILE", "PATH", "CONFIG"})
@@ -49,8 +48,13 @@ def completion(options: argparse.Namespace) -> int:
 
 def short_page() -> str:
     """Return the commands in groups, on one screen."""
-    first = textwrap.fill(_FIRST, shutil.get_terminal_size().columns, break_on_hyphens=False)
-    return f"{first}\n{commands_in_groups()}\n{_LAST}"
+    columns = shutil.get_terminal_size().columns
+    first = textwrap.fill(_FIRST, columns, break_on_hyphens=False)
+    width = max(map(len, _BEGIN_WITH))
+    beside = [f"  {command:{width}}   {text}" for command, text in _BEGIN_WITH.items()]
+    below = [line for command, text in _BEGIN_WITH.items() for line in (f"  {command}", f"      {text}")]
+    last = "\n".join(beside if max(map(len, beside)) <= columns else below)
+    return f"{first}\n{commands_in_groups()}\nbegin with:\n{last}\n"
 
 
 # The commands and flags of the parser.

@@ -372,6 +372,10 @@ def merge_branch(repository: Path, branch: str, *, commit: str, base: str, messa
     git = _OwnGit(repository, doing)
     if git.run("rev-parse", "--verify", f"refs/heads/{branch}") != commit:
         raise WorkspaceError(f"{doing}: somebody pushed to it meanwhile; look at it again")
+    if git.attempt("var", "GIT_COMMITTER_IDENT").returncode != 0:
+        raise WorkspaceError(
+            f"{doing}: git does not know who you are: set it with git config user.name and git config user.email"
+        )
     old = git.run("rev-parse", "--verify", f"refs/heads/{base}")
     folder = git.checkout_of(base)
     if folder is not None:

@@ -67,6 +67,22 @@ def test_where_another_branch_is_checked_out_no_file_is_touched(tree: Path) -> N
     assert (tree / "a.txt").read_text() == "changed here\n"
 
 
+@pytest.mark.parametrize("checked_out", ["main", "mine"])
+def test_a_person_whom_git_does_not_know_is_told_what_to_set(
+    tree: Path, checked_out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("NAME", "EMAIL"):
+        monkeypatch.delenv(f"GIT_COMMITTER_{name}", raising=False)
+    monkeypatch.delenv("EMAIL", raising=False)
+    git(tree, "checkout", "-q", "-B", checked_out)
+    git(tree, "config", "--remove-section", "user")
+    git(tree, "config", "user.useConfigOnly", "true")
+    before = git(tree, "rev-parse", "main")
+    with pytest.raises(WorkspaceError, match=r"git config user\.name and git config user\.email$"):
+        accept(tree)
+    assert (git(tree, "rev-parse", "main"), git(tree, "status", "--porcelain")) == (before, "")
+
+
 def test_a_bare_repository_is_merged_too(tree: Path, tmp_path: Path) -> None:
     bare = tmp_path / "bare.git"
     subprocess.run(["git", "clone", "-q", "--bare", tree, bare], check=True)
