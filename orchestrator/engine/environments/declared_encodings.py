@@ -69,7 +69,7 @@ class DeclaredEncodings:
 
     def names_wide(self, base: tuple[str, ...]) -> bool:
         """Return whether the files at a place and above it name UTF-16 for any file."""
-        places = rule_files((*base, ""))
+        places = declaring_files((*base, ""))
         return any(b"utf-16" in self._read(names).lower() for names in places)
 
     def _from_git(
@@ -100,7 +100,7 @@ class DeclaredEncodings:
         return None
 
 
-def rule_files(names: tuple[str, ...]) -> list[tuple[str, ...]]:
+def declaring_files(names: tuple[str, ...]) -> list[tuple[str, ...]]:
     """Return the names of the files that may say something about a file."""
     folders = [names[:depth] for depth in range(len(names))]
     return [(*folder, name) for folder in folders for name in (GITATTRIBUTES, EDITORCONFIG)]

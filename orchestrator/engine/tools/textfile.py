@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from orchestrator.core.encodings import as_declared, marked_encoding, shifted_encoding, sure_encoding
 from orchestrator.core.errors import FileUnreadableError, ToolError
 from orchestrator.core.lfs_pointers import is_pointer, size_in_words
-from orchestrator.engine.environments.declared_encodings import MAX_BYTES, DeclaredEncodings, rule_files
+from orchestrator.engine.environments.declared_encodings import MAX_BYTES, DeclaredEncodings, declaring_files
 from orchestrator.engine.policy.file_syntax import newly_unreadable
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ async def declared_encoding(context: ToolContext, name: str) -> DeclaredEncoding
     """Return the encoding that `.gitattributes` or `.editorconfig` names for a file; None if there is none."""
     names = tuple(name.split("/"))
     contents: dict[tuple[str, ...], bytes] = {}
-    for one in rule_files(names):
+    for one in declaring_files(names):
         with suppress(ToolError):  # it does not exist, is a link, or is too long
             contents[one] = await context.environment.read_file("/".join(one), max_bytes=MAX_BYTES)
     return DeclaredEncodings(lambda one: contents.get(one, b"")).of(names) if contents else None
