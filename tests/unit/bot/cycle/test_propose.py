@@ -244,6 +244,31 @@ async def test_a_task_that_nobody_wants_any_more_is_not_proposed(*, is_over: boo
     assert caught.value.is_over is is_over
 
 
+@pytest.mark.parametrize(
+    ("url", "created", "draft", "is_draft", "answer", "warned"),
+    [
+        ("https://f/9", True, False, False, "Pull request #9 is open: https://f/9", False),
+        ("https://f/9", False, False, False, "Pull request #9 is updated: https://f/9", False),
+        ("/srv/9", True, True, True, "Pull request #9 is open on the branch pullwright/issue-7-add", False),
+        ("https://f/9", True, False, True, "Pull request #9 is open: https://f/9", True),
+        ("https://f/9", False, False, True, "Pull request #9 is updated: https://f/9", False),
+    ],
+)
+async def test_a_pull_request_is_created_or_updated(  # noqa: PLR0913  a table
+    url: str, *, created: bool, draft: bool, is_draft: bool, answer: str, warned: bool
+) -> None:
+    stage = Stage()
+    stage.proposer.draft = is_draft
+    stage.verification.is_doubtful = False
+    pull = replace(PULL, url=url, draft=draft)
+    vars(stage.forge)["ensure_pull_request"] = lambda proposal: (replace(pull, title=proposal.title), created)
+    assert await stage.proposer._publish("Add", lambda head: f"on {head[:1]}", NOTHING) == answer
+    assert stage.result.pull_request == PullRequestResult("Add", "", draft=draft, number=9, url=url)
+    assert ("is no draft" in "".join(stage.warnings)) is warned
+    stage.clone.moved = [ADDED]
+    assert await stage.proposer._publish("Add", str, NOTHING) is None, "it is put onto the base first"
+
+
 TAKEN = PushRejectedError("somebody pushed")
 
 

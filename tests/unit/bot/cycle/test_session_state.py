@@ -286,6 +286,28 @@ def test_what_a_person_says_to_the_model_is_kept() -> None:
     assert (len(made.said), len(made.conversation)) == (1, 2)
 
 
+@pytest.mark.parametrize("is_default", [True, False])
+async def test_a_profile_is_completed_and_its_warnings_are_told(*, is_default: bool) -> None:
+    given: list[Any] = []
+
+    def complete(profile: str, sources: Any) -> str:
+        given.append((sources.trees, sources.whole_file))
+        sources.warn("a skill cannot be read")
+        return f"{profile}, completed"
+
+    async def default(_restored: Any) -> bool:
+        return is_default
+
+    made = session(completions=(complete,), contract=SimpleNamespace(name="c", writes_whole_files=True))
+    made._first_message = SimpleNamespace(is_default=default)
+    clone = SimpleNamespace(trees="trees", base_commit="1" * 40)
+    sanitizer = SimpleNamespace(text=str, line=lambda text: f"clean {text}")
+    made.attempt = SimpleNamespace(clone=clone, sanitizer=sanitizer)
+    assert await made._complete("profile") == "profile, completed"
+    assert given == [("trees" if is_default else None, True)]
+    assert made.told == [Warned("clean a skill cannot be read")]
+
+
 class Memory:
     """Remembers what it was asked."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,8 @@ class Verifier:
         self._before, self._now, self.asked = before, now, list[tuple[str, tuple[str, ...]]]()
 
     async def before(self) -> RunResult:
+        for _ in range(3):
+            await asyncio.sleep(0)
         if isinstance(self._before, Exception):
             raise self._before
         assert self._before is not None
@@ -292,6 +295,14 @@ async def test_the_base_s_tests_are_told(
     steps, told = verification(Verifier(before), **settings)
     assert words in await steps.describe_base(has_tool=True, brief=False)
     assert [event.message for event in told if isinstance(event, Warned)] == ([warned] if warned else [])
+
+
+@pytest.mark.parametrize(
+    ("left", "words"), [(5.0, "1 pass"), (0.0, "minutes of the cycle were over"), (-1.0, "over")]
+)
+async def test_the_base_s_tests_end_with_the_cycle_s_minutes(left: float, words: str) -> None:
+    steps, _ = verification(Verifier(run()), left=left)
+    assert words in await steps.describe_base(has_tool=True, brief=False)
 
 
 @pytest.mark.parametrize("name", ["t::test_mul", "t::test_other"])
