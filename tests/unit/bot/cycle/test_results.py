@@ -10,9 +10,10 @@ import pytest
 
 from orchestrator.bot.coordination.saved_work import wip_ref
 from orchestrator.bot.cycle.choice import Choice
-from orchestrator.bot.cycle.earlier import Earlier, UnfinishedState
+from orchestrator.bot.cycle.earlier import Earlier, UnfinishedState, read_kept
 from orchestrator.bot.cycle.finish import (
     TESTS_FAIL_KEY,
+    _Saving,
     finish_cycle,
     outcome_words,
     post_question,
@@ -24,6 +25,7 @@ from orchestrator.bot.cycle.parts import CycleResult, Outcome, PullRequestResult
 from orchestrator.bot.cycle.task_state import words_digest
 from orchestrator.bot.cycle.tasks import Task, TaskKind
 from orchestrator.bot.forge.base import PullRequest, PullRequestState
+from orchestrator.bot.git.base import Packed, Snapshot
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import Phase, PhaseEntered, QuestionAsked
 from orchestrator.core.errors import (
@@ -252,6 +254,73 @@ async def test_what_was_said_of_failing_tests_is_taken_back(
     session.result.pull_request = OPENED
     await session.finish(EndKind.FINISH)
     assert session.forge.shown == ([] if dry_run else shown)
+
+
+@pytest.mark.parametrize("has_files", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_work_that_the_remote_does_not_take_stays_on_this_machine(*, has_files: bool, fails: bool) -> None:
+    """Without a claim the remote is not asked."""
+    session: Any = Session()
+    state = UnfinishedState("run-1", "limit", "m", "c", "p")
+    earlier, made = Snapshot("1" * 40, "2" * 40, ()), Snapshot("3" * 40, "4" * 40, ())
+    session.state = lambda outcome, *, counts: replace(state, why=str(outcome), attempts=int(counts))
+    session.conversation, session.continues, session.saved_files = [], "5" * 40, earlier
+    session.ledger = SimpleNamespace(touched={"a.py"}, shell_used=False)
+    asked: list[Any] = []
+
+    def snapshot(_touched: set[str], _subject: str, **more: Any) -> Snapshot:
+        asked.append(more["find_secrets"](f"--- a/a\n+++ b/a\n@@ -0,0 +1 @@\n+{SECRET}\n"))
+        return made
+
+    def pack(snapshot: Snapshot) -> Packed:
+        return Packed(snapshot.commit, snapshot.start, snapshot.start, b"pack")
+
+    session.clone = SimpleNamespace(snapshot=snapshot, pack=pack)
+    files: dict[str, bytes] = {}
+
+    def write(key: str, content: dict[str, bytes]) -> None:
+        if fails:
+            raise JournalError("the disk is full")
+        assert key == "issue-7"
+        files.update(content)
+
+    lease: Any = Lease()
+    kept: Any = SimpleNamespace(write=write)
+    saving = _Saving(session, lease, kept, Outcome.LIMIT, session.told.append, holds_claim=False, counts=True)
+    assert not saving.save(has_files=has_files)
+    assert asked == ([["a:1"]] if has_files else [])
+    (told,) = [event.message for event in session.told if isinstance(event, Warned)]
+    if fails:
+        assert told == (
+            "the work could not be stored on this machine; the next cycle starts without it: the disk is full"
+        )
+        return
+    assert told == "the next cycle on issue-7 on this machine continues the work"
+    found, replaces = read_kept(files) or (None, None)
+    assert found is not None
+    assert (found.work, replaces) == ("3" * 40 if has_files else "1" * 40, "5" * 40)
+    assert (found.state.files_lost, found.state.why, found.state.attempts) == (not has_files, "limit", 1)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "rounds", "holds", "is_over"),
+    [
+        (Outcome.PROPOSED, 1, True, True),
+        (Outcome.PROPOSED, 1, False, False),
+        (Outcome.NO_TASK, 1, True, True),
+        (Outcome.NO_TASK, 0, True, False),  # this cycle did not continue it
+        (Outcome.PROPOSED, 0, True, True),
+    ],
+)
+def test_what_was_saved_goes_once_nothing_is_left(
+    outcome: Outcome, rounds: int, *, holds: bool, is_over: bool
+) -> None:
+    session: Any = Session()
+    session.result.rounds = rounds
+    lease: Any = Lease()
+    kept: Any = None
+    _Saving(session, lease, kept, outcome, session.told.append, holds_claim=holds, counts=True).end()
+    assert session.result.is_over is is_over
 
 
 @table(

@@ -9,17 +9,26 @@ from typing import Any
 import pytest
 
 from orchestrator.bot.cycle.act import CycleSession
+from orchestrator.bot.cycle.briefing import FirstMessage
 from orchestrator.bot.cycle.earlier import BegunProposal, Earlier, RestoredWork, UnfinishedState
 from orchestrator.bot.cycle.parts import CycleResult
 from orchestrator.bot.cycle.repository_rules import Statement
-from orchestrator.bot.cycle.tasks import Task
+from orchestrator.bot.cycle.tasks import Remark, Task
 from orchestrator.bot.git.base import Snapshot
 from orchestrator.bot.journal.run_facts import RunFacts
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import Proposing, Resumed
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.events import CallStatus, Event, MessageAdded, ToolCallEnded, ToolCallStarted, Warned
-from orchestrator.core.messages import Message, Spent, Usage
+from orchestrator.core.events import (
+    CallStatus,
+    Event,
+    MessageAdded,
+    ReplyReceived,
+    ToolCallEnded,
+    ToolCallStarted,
+    Warned,
+)
+from orchestrator.core.messages import FinishReason, Message, Spent, Usage
 from orchestrator.engine.session.budget import Limits
 from orchestrator.engine.tools.base import Ledger
 from tests.tables import table
@@ -174,6 +183,39 @@ def test_the_cost_has_the_questions_about_the_rules_too() -> None:
     assert made._minutes_left() == 8.0
     made._parts.limits = Limits()
     assert made._minutes_left() is None
+
+
+REPLIES = (
+    ReplyReceived(Message.assistant("First."), FinishReason.STOP, Usage(1, 1), 0.0, "m"),
+    ReplyReceived(Message.assistant("Last."), FinishReason.STOP, Usage(1, 1), 0.0, "m"),
+    ReplyReceived(Message.assistant(" "), FinishReason.STOP, Usage(1, 1), 0.0, "m"),
+)
+
+
+@table(
+    ("earlier", "shown", "hidden"),
+    [
+        (EARLIER, ["(limit)", "Which?"], ["said last", "answered:"]),
+        (replace(EARLIER, events=REPLIES), ["clean Last.", "Which?"], ["First."]),
+        (replace(EARLIER, answer=Remark("ada", "Two.", trusted=True)), ["`ada`", "Two."], []),
+        (replace(EARLIER, answer=Remark("", "Two.", trusted=True)), ["who runs you", "Two."], ["`" + "`,"]),
+        (replace(EARLIER, state=replace(EARLIER.state, question="")), ["(limit)"], ["asked a person"]),
+        (replace(EARLIER, state=replace(EARLIER.state, run="")), [], ["(limit)"]),
+    ],
+)
+def test_a_model_that_lacks_the_conversation_is_told_of_it(
+    earlier: Earlier, shown: list[str], hidden: list[str]
+) -> None:
+    first: Any = FirstMessage.__new__(FirstMessage)
+    object.__setattr__(
+        first,
+        "attempt",
+        SimpleNamespace(sanitizer=SimpleNamespace(text=lambda _where, text: text and f"clean {text}")),
+    )
+    text = first.take_over(earlier)
+    assert [part for part in shown if part not in text] == []
+    assert [part for part in hidden if part in text] == []
+    assert bool(text) is bool(earlier.state.run)
 
 
 @table(

@@ -146,6 +146,31 @@ def test_each_state(
     )
 
 
+@table(
+    ("outcome", "deaths", "left", "waits"),
+    [
+        ("crashed", 1, 3, True),
+        ("crashed", 1, 2, False),
+        ("crashed", 0, 3, False),
+        ("crashed", 1, None, False),
+        ("limit", 1, 3, False),
+        ("limit", 3, None, True),
+    ],
+)
+def test_a_task_waits_after_three_cycles_that_came_to_nothing(
+    outcome: str, deaths: int, left: int | None, *, waits: bool
+) -> None:
+    claim = replace(released(outcome), deaths=deaths, renewed_at=NOW - timedelta(days=30))
+    saved = read_saved(wip(attempts=left)) if left is not None else None
+    known = KnownTask(KEY, NOW, claim=claim, left=saved[0] if saved else None)
+    state = task_state(known)
+    assert (state.status is TaskStatus.WAITS) is waits
+    if waits and outcome == "crashed":
+        assert state.why == "it was not completed in 3 cycles"
+        assert state.gives_up
+    assert task_state(replace(known, is_named=True)).status is not TaskStatus.WAITS
+
+
 def test_a_journals_outcome_is_told_in_the_same_words() -> None:
     told = {
         word: str(status_of_outcome(word)) for word in ("failed", "error abc", "limit", "no_task", "question")
