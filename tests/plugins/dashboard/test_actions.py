@@ -24,6 +24,7 @@ from orchestrator.plugins.dashboard.actions import (
     _fleet_action,
     _fleet_subject,
     _last_line,
+    _noted,
 )
 from orchestrator.plugins.fleet.turns import DailyCost
 from tests.tables import table
@@ -149,6 +150,15 @@ def test_what_an_action_on_the_fleet_is_about(verb: str, subject: list[str]) -> 
     assert _fleet_subject("add", {"repository": "octo/calc"}) == ["octo/calc"]
     with pytest.raises(ConfigurationError, match="there is no action"):
         _fleet_action(verb)
+
+
+@pytest.mark.parametrize("changed", [True, False])
+def test_what_was_decided_is_noted_if_it_changed_anything(*, changed: bool) -> None:
+    noted: list[Any] = []
+    tasks: Any = SimpleNamespace(note=noted.append)
+    decided: Any = SimpleNamespace(changed=changed, words="closed #9")
+    assert _noted(tasks, decided) == "closed #9"
+    assert noted == ([decided] if changed else [])
 
 
 NOW = datetime(2026, 11, 28, 23, 30, tzinfo=UTC)

@@ -668,6 +668,13 @@ def test_a_claim_that_was_lost_is_not_given_back(plain: Path, tmp_path: Path) ->
     assert two.claims.show(TASK) == after.record
 
 
+@pytest.mark.parametrize(("state", "words"), [("held", "held by"), ("released", "released (failed) by")])
+def test_the_first_line_of_a_claim_says_who_has_the_task(state: str, words: str) -> None:
+    record = written(state=state, outcome="" if state == "held" else "failed")
+    line = claim_message(record).partition("\n")[0]
+    assert line == f"pullwright: {record.task} {words} {record.owner}/{record.run}, number {record.number}"
+
+
 def test_a_pull_request_is_waited_for_an_hour(plain: Path, tmp_path: Path) -> None:
     worker = Worker(plain, tmp_path)
     lease = worker.take()

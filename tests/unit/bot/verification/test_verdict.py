@@ -30,6 +30,7 @@ from orchestrator.bot.verification.verdict import (
     judge_runs,
 )
 from orchestrator.core.changes import FileChange, FileVersion
+from orchestrator.core.cycle_events import Proof
 from tests.tables import table
 
 TEST = "tests/test_a.py::test_a"
@@ -661,6 +662,30 @@ def test_a_run_is_described() -> None:
     assert "exit code 2" in describe_run(by_exit)
     assert "Error 2" in describe_run(by_exit)
     assert "no test ran" in describe_run(replace(GREEN, problem="no test ran"))
+
+
+def test_of_many_failures_those_of_tests_come_before_those_of_files() -> None:
+    text = describe_run(run(RunKind.AFTER, {"a.py::test_error": "E", "b.py::test_fails": "F"}))
+    assert text.index("b.py::test_fails") < text.index("a.py::test_error")
+
+
+@table(
+    ("names", "words"),
+    [
+        (("a",), "1 test passed before and fails now: `a`."),
+        (("a", "b"), "2 tests passed before and fail now: `a`, `b`."),
+    ],
+)
+def test_one_test_and_several_are_said(names: tuple[str, ...], words: str) -> None:
+    finding = RunFinding(FindingKind.BROKEN, names, ("",) * len(names))
+    assert ChangeVerdict(runs_of(GREEN, GREEN, GREEN), (finding,)).reasons == (words,)
+
+
+def test_a_kept_run_proves_what_a_run_with_the_change_would() -> None:
+    runs = runs_of(GREEN, GREEN, GREEN)
+    assert ChangeVerdict(replace(runs, after=None)).proof is Proof.PASSED
+    assert ChangeVerdict(replace(runs, kept=None)).proof is Proof.PASSED
+    assert ChangeVerdict(replace(runs, kept=None, after=None)).proof is Proof.UNKNOWN
 
 
 LETTERS = st.sampled_from(["P", "F", "A", "E", "S", "-"])
