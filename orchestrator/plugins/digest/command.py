@@ -390,11 +390,11 @@ def _rates(digest: Digest, states: Sequence[TaskState]) -> Iterator[str]:
     """Yield what became of the tasks, what a merged one cost, and what a month would cost."""
     results = results_of(states)
     if results.merged or results.declined or results.abandoned:
-        each = f"; a merged one cost {money(results.usd_each)}" if results.merged else ""
+        each = f"; a merged one cost {money(results.usd_each, 'an unknown sum')}" if results.merged else ""
         yield f"Of the tasks that are kept: {results}{each}"
     if digest.spent.rounds:
         month = usd_of_a_month(digest.spent, digest.now - digest.since)
-        yield f"A month at this rate: {money(month)}"
+        yield f"A month at this rate: {money(month, 'unknown')}"
 
 
 def run_as_markdown(run: RunSummary, safe: SafeMarkdown) -> str:

@@ -76,6 +76,9 @@ def test_what_became_of_tasks_and_what_a_month_would_cost(words: SafeMarkdown) -
     text = as_markdown(Digest(NOW - timedelta(days=1), NOW, (NOTE,)), words, STATES)
     assert "- Of the tasks that are kept: 2 merged, 1 declined, 1 abandoned; a merged one cost $2.50" in text
     assert "- A month at this rate: $7.50" in text
+    free = replace(NOTE, costs={"m:1": Spent(None, 1_000, 0, 3)})
+    unpriced = as_markdown(Digest(NOW - timedelta(days=1), NOW, (free,)), words, STATES)
+    assert "- A month at this rate: unknown\n" in f"{unpriced}\n"
 
 
 def typed(**fields: Any) -> int:
