@@ -34,7 +34,7 @@ WRITE = ("write", {"path": "calc.py", "text": FIXED})
 
 
 def agent(*words: str) -> list[str]:
-    """The flags for the scripted agent, whose Python is shown to it besides."""
+    """The flags for the scripted agent, whose Python is shown to it besides. `--library`: see `scripted_agent.py`."""
     prefix = os.path.realpath(sys.prefix)
     base = os.path.realpath(sys.base_prefix)
     # The system's own Python is a part of /usr, which is not granted as a whole.
@@ -46,7 +46,7 @@ def agent(*words: str) -> list[str]:
 
 def test_an_agent_changes_a_file_and_its_change_is_proposed(stage: Stage, repository: Path) -> None:
     stage.script(calls(WRITE, text="I fix it."), calls(PROPOSE, FINISH))
-    done = stage.run("--repo", str(repository), *TASK, *agent())
+    done = stage.run("--repo", str(repository), *TASK, *agent("--library"))
     assert done.code == 0, done.err
     (branch,) = branches(repository)
     assert content(repository, branch, "calc.py") + "\n" == FIXED
@@ -99,7 +99,7 @@ def test_an_agent_that_ends_its_turn_is_asked_once_and_then_its_changes_are_a_dr
 
 def test_a_cap_ends_the_agent_before_the_next_request(stage: Stage, repository: Path) -> None:
     stage.script(calls(WRITE), calls(("plan", {"steps": ["Look", "Mend"]})), calls(PROPOSE))
-    done = stage.run("--repo", str(repository), *TASK, *agent(), "--max-rounds", "2")
+    done = stage.run("--repo", str(repository), *TASK, *agent("--library"), "--max-rounds", "2")
     assert done.result["outcome"] == "limit", done.err
     assert len(stage.model.requests) == done.result["rounds"] == 2
     assert done.result["saved"]
@@ -180,9 +180,9 @@ def test_permission_requests_are_answered_by_the_policy(stage: Stage, repository
         ("ask", {"kind": "execute", "title": "finish pullwright", "raw": {"command": "curl x"}}),
     ]
     stage.script(*(calls(one) for one in asked), calls(("finish", {"reason": "I stop here."})))
-    done = stage.run("--repo", str(repository), *TASK, *agent())
+    done = stage.run("--repo", str(repository), *TASK, *agent("--library"))
     assert done.result["rounds"] == 4, done.err
-    assert [json.loads(stage.told(number))["outcome"].get("option_id") for number in (1, 2, 3)] == [
+    assert [json.loads(stage.told(number))["outcome"].get("optionId") for number in (1, 2, 3)] == [
         "yes",
         "no",
         "no",
@@ -299,7 +299,7 @@ def test_a_server_that_asks_for_a_long_wait_pauses_the_run_and_saves_the_work(
 ) -> None:
     """The agent is told 400 once, and has no chance to ask again every few seconds."""
     stage.script(calls(WRITE), fail(429, {"retry-after": "3600"}))
-    done = stage.run("--repo", str(repository), *TASK, *agent())
+    done = stage.run("--repo", str(repository), *TASK, *agent("--library"))
     assert done.result["outcome"] == "paused", done.err
     assert done.result["saved"]
     assert len(stage.model.requests) == 2
@@ -333,7 +333,7 @@ def test_a_line_of_50_megabytes_ends_the_agent_and_its_work_is_saved(stage: Stag
 
 def test_what_an_agent_tells_is_bounded_and_of_its_own_session(stage: Stage, repository: Path) -> None:
     stage.script(calls(("strange", {})), calls(("finish", {"reason": "I stop here."})))
-    done = stage.run("--repo", str(repository), *TASK, *agent())
+    done = stage.run("--repo", str(repository), *TASK, *agent("--library"))
     assert done.result["rounds"] == 2, done.err
     told = [event["event"] for event in stage.events() if event["type"] == "SubagentEvent"]
     (started,) = [one for one in told if one["type"] == "ToolCallStarted" and one["name"].startswith("Read")]
@@ -346,7 +346,11 @@ def test_a_stop_ends_the_agent_and_saves_its_work(stage: Stage, repository: Path
     gate = threading.Event()
     stage.script(calls(WRITE), gated("I wait.", gate))
     model = ["--model", "openai-chat:scripted-1", "--api-url", stage.model.url]
-    with forked.piped("run", "--repo", str(repository), *TASK, *agent(), *model) as (program, _, errors):
+    with forked.piped("run", "--repo", str(repository), *TASK, *agent("--library"), *model) as (
+        program,
+        _,
+        errors,
+    ):
         for line in errors:
             if "round 2" in line:
                 break
