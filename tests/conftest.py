@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 from orchestrator.app.config.settings import SUITE_VARIABLES
 from tests import hangs
@@ -33,6 +35,10 @@ settings.register_profile(
 )
 settings.register_profile("thorough", deadline=None, max_examples=500, suppress_health_check=_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+# Else each process parses the program's modules for constants to try, for some seconds, and a test's examples are others
+# where other modules were imported before it. The thorough profile tries them.
+if settings.get_current_profile_name() == "repeatable":
+    providers._get_local_constants = Constants
 
 # Also where somebody has turned this off: else each worker compiles all modules of the suite at every start, which takes
 # longer than their tests are collected, and each program that a test starts compiles itself.
