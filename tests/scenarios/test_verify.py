@@ -81,6 +81,48 @@ READ = ("read_file", {"path": "calc.py"})
 MEND = write("calc.py", GOOD)
 
 
+WHOLE_FILE = {"contract": "whole-file", "text": "Fix calc.py. Its tests are in test_calc.py."}
+
+
+def file(text: str) -> Any:
+    return reply(f"```python\n{text}```")
+
+
+async def test_a_small_model_that_is_wrong_twice_writes_lines_it_does_not_see_and_the_tests_choose(
+    bench: Bench,
+) -> None:
+    add_commit(bench.repository, {"test_calc.py": BOTH}, "Test add()")
+    wrong = CALC.replace("a - b", "a * b")
+    several = CALC.replace("a - b", "a + b").replace("add(a, a) + 2 * a", "add(a, a)")
+    result = await bench.run(file(CALC), file(wrong), file(several), **WHOLE_FILE)
+    assert result.outcome == "proposed"
+    assert result.rounds == 3
+    (branch,) = branches(bench.repository)
+    assert content(bench.repository, branch, "calc.py") + "\n" == GOOD
+    temperatures = [request.body.get("temperature") for request in bench.stage.model.requests]
+    assert temperatures == [0.0, None, 0.0]
+    asked = bench.stage.asked(2)
+    assert len(asked) == 2
+    assert "    return ???" not in asked[1]["content"]
+    assert "    ???\n" in asked[1]["content"]
+    assert "return a - b" not in asked[1]["content"]
+    assert "test_add" in asked[1]["content"]
+    assert "written anew" in bench.body(result)
+
+
+async def test_a_guess_that_repairs_some_of_the_named_tests_is_not_proposed(bench: Bench) -> None:
+    """A reply of the model's own is, at the end: `test_a_change_that_repairs_a_part…`."""
+    add_commit(
+        bench.repository, {"calc.py": CALC.replace("2 * a", "a"), "test_calc.py": BOTH}, "Break double()"
+    )
+    old = CALC.replace("2 * a", "a")
+    part = old.replace("a - b", "a + b")
+    steps = file(old), file(old), file(part), file(old)
+    result = await bench.run(*steps, **WHOLE_FILE, max_rounds=4)
+    assert result.outcome == "tests_fail"
+    assert branches(bench.repository) == []
+
+
 @dataclass
 class _Tested(Program):
     """The program, with a verifier of ours."""

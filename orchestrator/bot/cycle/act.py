@@ -157,6 +157,7 @@ class CycleSession:
             self._may_go_on,
             self._minutes_left,
             proposes_failing=parts.options.propose_failing,
+            guesses=lambda: parts.contract.guesses,
         )
         self.proposer = Proposer(
             attempt,
@@ -324,7 +325,11 @@ class CycleSession:
         else:
             self.ledger.shown |= briefing.shown
             contract.learn(
-                title=self._task.title, path=briefing.subject, tests=tests, block=briefing.subject_block
+                title=self._task.title,
+                path=briefing.subject,
+                tests=tests,
+                block=briefing.subject_block,
+                names_failing=self.verification.names_failing,
             )
             # A model that only lacks the conversation sees the changes in its files. An answer is nowhere else.
             told = self.earlier is not None and (parts.worker is not None or self.earlier.answer is not None)

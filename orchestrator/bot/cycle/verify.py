@@ -95,6 +95,8 @@ class Verification:
         minutes_left: returns the minutes that the cycle may still take; None without a limit.
         is_brief: whether the model is a small one, which receives shorter texts.
         proposes_failing: whether a person wants even a change that breaks tests, as a draft.
+        guesses: returns whether the model's last reply was a guess, see `Contract`.
+        names_failing: whether the task names tests that fail on the base.
         verdict: on the change that was verified last.
         refused: title and body of a proposal that went back to the model because of `verdict`.
     """
@@ -105,9 +107,12 @@ class Verification:
     minutes_left: Callable[[], float | None]
     is_brief: bool = False
     proposes_failing: bool = False
+    guesses: Callable[[], bool] = lambda: False
+    names_failing: bool = False
     verdict: ChangeVerdict | None = None
     refused: tuple[str, str] | None = None
-    _judged: dict[str, ChangeVerdict] = field(default_factory=dict)
+    _is_guess: bool = False
+    _judged: dict[tuple[str, bool], ChangeVerdict] = field(default_factory=dict)
     _reported_doubts: set[str] = field(default_factory=set)
     _is_final: bool = False
     _refused_tree: str = ""
@@ -165,6 +170,7 @@ class Verification:
             )
         before = self._before
         named = [] if before is None else await asyncio.to_thread(self._named, before)
+        self.names_failing = bool(named)
         most = _MOST_NAMED_BRIEFLY if brief else _MOST_NAMED
         text = render(
             "cycle/tests",
@@ -285,17 +291,19 @@ class Verification:
             raise ToolError(refusal)
 
     async def _judge(self, verifier: Verifier, tree: str, files: Sequence[FileChange]) -> ChangeVerdict:
-        if (known := self._judged.get(tree)) is not None:
+        if not self._is_final:  # what is proposed at the end is what was refused before
+            self._is_guess = self.guesses()
+        if (known := self._judged.get((tree, self._is_guess))) is not None:
             return known
         self.attempt.emit(PhaseEntered(Phase.VERIFY))
-        change = Change(self.attempt.clone.base_commit, tree, files, self._task_text)
+        change = Change(self.attempt.clone.base_commit, tree, files, self._task_text, self._is_guess)
         runs = await verifier.verify(change)
         verdict = await asyncio.to_thread(judge_runs, runs, change)
         if verdict.is_doubtful and verdict.reasons:
             message = "tests pass only because they were changed"
             self.attempt.emit(Guarded(Defence.TEST_INTEGRITY, message, self._lines(verdict)))
         if not runs.problem:  # a problem such as a full disk may have passed by the next time
-            self._judged[tree] = verdict
+            self._judged[tree, self._is_guess] = verdict
         return verdict
 
     def _lines(self, verdict: ChangeVerdict) -> tuple[str, ...]:
@@ -340,7 +348,7 @@ class Verification:
             return self.refused is not None and self.recorded.is_over
         if self.verdict is None or not self.verdict.is_red:
             return False
-        return self.is_required or (self.verdict.breaks and not self.proposes_failing)
+        return self.is_required or ((self.verdict.breaks or self._is_guess) and not self.proposes_failing)
 
     @property
     def is_doubtful(self) -> bool:

@@ -141,12 +141,15 @@ class Change:
         tree: git's id of the tree to propose.
         files: all differences between the two.
         task: the task's title and text; tests that it names must pass.
+        is_guess: whether it is one of several that are tried: as soon as a test that the task names still fails,
+            nothing else matters.
     """
 
     base: str
     tree: str
     files: Sequence[FileChange]
     task: str = ""
+    is_guess: bool = False
 
 
 @dataclass(frozen=True, slots=True)

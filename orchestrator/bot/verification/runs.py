@@ -10,7 +10,14 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.verification.base import WHOLE_RUN, CaseStatus, RunKind, RunResult, Runs
+from orchestrator.bot.verification.base import (
+    WHOLE_RUN,
+    CaseStatus,
+    NamedTests,
+    RunKind,
+    RunResult,
+    Runs,
+)
 from orchestrator.bot.verification.printed import first_error
 from orchestrator.bot.verification.python_tests import (
     EXIT_SETTINGS,
@@ -48,6 +55,8 @@ if TYPE_CHECKING:
 _CACHE_VERSION = 5
 """Version of the cached results of a base. Another number invalidates them."""
 _RERUNS = 2
+_LEAST_GUESS_MS, _GUESS_FACTOR = 20_000, 4
+"""The time limit of a guess is the greater of the two; the factor is for the duration on the base."""
 _TOKEN_BITS = 64
 _TEST_FILE_BYTES = 2_000_000
 _MOST_REPORT_BYTES = 100_000_000
@@ -177,7 +186,11 @@ class HostRuns:
     async def _verify(self, change: Change) -> Runs:
         before = await self._before()
         self._changes[change.tree] = change.files
-        after = await self._run_all(RunKind.AFTER, change.tree)
+        after = await self._run_all(
+            RunKind.AFTER, change.tree, _guess_ms(before) if change.is_guess else None
+        )
+        if change.is_guess and _repairs_less(before, after, change):
+            return replace(self._runs_of(change), before=before, after=after)
         kept_tree, restored = await in_thread(self._kept_tree, change)
         kept = await self._run_all(RunKind.KEPT, kept_tree)
         new = await self._new(change)
@@ -231,18 +244,19 @@ class HostRuns:
         self._on_run(RunKind.BEFORE, result)
         return result, control if control_failed else None
 
-    async def _run_all(self, kind: RunKind, tree: str) -> RunResult:
-        """Run all tests of a tree, once."""
+    async def _run_all(self, kind: RunKind, tree: str, most_ms: int | None = None) -> RunResult:
+        """Run all tests of a tree, once; in `most_ms` at most if that is less than the user's limit."""
         result = self._results.get(tree)
         if result is None:
             self._on_run(kind, None)
             control = await in_thread(self._control_for, tree)
-            ended = await self._run(tree, self._options.command, control)
+            ended = await self._run(tree, self._options.command, control, most_ms)
             base = self._results[self._base_tree]
-            result, control_failed = await self._result(kind, tree, ended, expects=base)
+            result, control_failed = await self._result(kind, tree, ended, expects=base, most_ms=most_ms)
             if control is not None and not control_failed and result.is_green:
                 result = replace(result, problem=await in_thread(self._problem_without_control, tree, ended))
-            self._results[tree] = result
+            if most_ms is None or not result.was_stopped:
+                self._results[tree] = result
             self._on_run(kind, result)
         return replace(result, kind=kind)
 
@@ -433,20 +447,24 @@ class HostRuns:
     def _token(self) -> str:
         return f"{self._source.getrandbits(_TOKEN_BITS):016x}"
 
-    async def _run(self, tree: str, command: str, control: ControlTest | None) -> EndedCommand:
+    async def _run(
+        self, tree: str, command: str, control: ControlTest | None, most_ms: int | None = None
+    ) -> EndedCommand:
         """Run a command in a fresh tree, with the control test if there is one.
 
         If the change's content prevents the run, the result says so in `unread`.
         """
         try:
-            return await self._run_in(await self._slot_with(tree), tree, command, control)
+            return await self._run_in(await self._slot_with(tree), tree, command, control, most_ms)
         except _UnfitTreeError as error:
             if tree == self._base_tree:
                 raise
             ran = ExecResult("", "", str(error), 1, timed_out=False, duration_ms=0)
             return EndedCommand(ran, "", unread=str(error))
 
-    async def _run_in(self, slot: Slot, tree: str, command: str, control: ControlTest | None) -> EndedCommand:
+    async def _run_in(
+        self, slot: Slot, tree: str, command: str, control: ControlTest | None, most_ms: int | None
+    ) -> EndedCommand:
         token = self._token() if control else ""
         environment = self._environment(slot.tree)
         try:
@@ -456,14 +474,16 @@ class HostRuns:
                     await environment.write_file(control.path(token), control.text(token).encode("ascii"))
             programs = list(filter(is_test_program, await in_thread(self._trees.entries, tree)))
             stamps = await in_thread(slot.stamper.files, programs)
-            ended = await self._execute(environment, slot, command)
+            ended = await self._execute(environment, slot, command, most_ms)
             now = await in_thread(slot.stamper.files, programs)
             rewritten = next((path for path in programs if now[path] != stamps[path]), "")
             return replace(ended, rewritten=rewritten, token=token)
         finally:
             await environment.cleanup()
 
-    async def _execute(self, environment: ExecutionEnvironment, slot: Slot, command: str) -> EndedCommand:
+    async def _execute(
+        self, environment: ExecutionEnvironment, slot: Slot, command: str, most_ms: int | None = None
+    ) -> EndedCommand:
         own = f".{self._token()}.xml"
         with _as_unfit_tree():
             for path in await in_thread(slot.matching, self._options.report):
@@ -471,7 +491,8 @@ class HostRuns:
                     await environment.remove_file(path)
         folder = environment.working_directory()
         variables = pytest_variables(posixpath.join(folder, own))
-        ran = await environment.exec_command(command, timeout_ms=self._timeout_ms, env=variables)
+        limit = min(most_ms or self._timeout_ms, self._timeout_ms)
+        ran = await environment.exec_command(command, timeout_ms=limit, env=variables)
         reports: list[bytes] = []
         try:  # the environment has ended all processes, so the files do not change any more
             for path in (own, *await in_thread(slot.matching, self._options.report)):
@@ -545,10 +566,17 @@ class HostRuns:
         return self._slot
 
     async def _result(
-        self, kind: RunKind, tree: str, ended: EndedCommand, *, expects: RunResult | None = None
+        self,
+        kind: RunKind,
+        tree: str,
+        ended: EndedCommand,
+        *,
+        expects: RunResult | None = None,
+        most_ms: int | None = None,
     ) -> tuple[RunResult, bool]:
         """Call `run_result` in a thread, because reports are long."""
-        read = partial(run_result, minutes=self._options.minutes, expects=expects)
+        minutes = min((most_ms or self._timeout_ms) / 60_000, self._options.minutes)
+        read = partial(run_result, minutes=minutes, expects=expects)
         return await in_thread(read, kind, tree, ended)
 
 
@@ -558,6 +586,17 @@ def _as_unfit_tree() -> Iterator[None]:
         yield
     except ToolError as error:
         raise _UnfitTreeError(str(error)) from error
+
+
+def _guess_ms(before: RunResult) -> int:
+    """Return the time limit of a guess: several are tried, and some do not end."""
+    return max(_LEAST_GUESS_MS, round(before.seconds * 1_000 * _GUESS_FACTOR))
+
+
+def _repairs_less(before: RunResult, after: RunResult, change: Change) -> bool:
+    """Return whether a test that the task names failed before and does not pass now."""
+    named = NamedTests(change.task)
+    return any(not after.passed(case.id) for case in before.failures if named.names(case))
 
 
 def _newly_failing(before: RunResult, after: RunResult) -> set[str]:

@@ -36,6 +36,8 @@ class Actions:
         note: what the model should know about its reply; it comes with the results. Without calls: why a call that
             is in the text did not run.
         written: the part of the text that is the calls, if they were written as text.
+        ways: the positions in `calls` at which another way to do the same begins. It runs only if a call of the way
+            before it failed.
     """
 
     plan: str
@@ -45,6 +47,7 @@ class Actions:
     cut_off: bool = False
     note: str = ""
     written: str = ""
+    ways: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class Running(StrEnum):
     """How the calls of one reply run."""
 
     IN_ORDER = "in_order"
-    """One after the other, until one fails."""
+    """One after the other, until one fails; then those of the next way, see `Actions.ways`."""
     TOGETHER = "together"
     """Concurrently, as far as each tool's `Order` and the profile allow."""
     FIRST_ONLY = "first_only"
@@ -80,6 +83,9 @@ class Contract(ABC):
         prunes: whether the oldest part of a conversation is dropped when it becomes too long for the model.
         forgets: whether a request has only the user messages and the last reply with its answer.
         leaves_out_reply: whether the next request of a contract that `forgets` omits the last reply, too.
+        guesses: whether the last question asks for a guess, of which the host tries each part: one that does not do all
+            that the task's tests ask for is not proposed. The question stands for the first message, which is omitted.
+        asks_anew: whether the last question was not asked before, so that its most likely reply was not given yet.
         writes_whole_files: whether a reply is just a changed file: the model needs to see only the files of its
             task.
         tells_tools: whether the model is told of the tools; else no message may name one.
@@ -101,6 +107,16 @@ class Contract(ABC):
         return False
 
     @property
+    def guesses(self) -> bool:
+        """See the class."""
+        return False
+
+    @property
+    def asks_anew(self) -> bool:
+        """See the class."""
+        return False
+
+    @property
     def wrap_up(self) -> str:
         """See the class."""
         return ""
@@ -109,7 +125,9 @@ class Contract(ABC):
     def go_on(self, tools: tuple[ToolDefinition, ...]) -> str:
         """Return the message that asks a model that called nothing to go on."""
 
-    def learn(self, *, title: str, path: str, tests: str, block: str = "") -> None:  # noqa: B027  the first message has these facts
+    def learn(  # noqa: B027  the first message has these facts
+        self, *, title: str, path: str, tests: str, block: str = "", names_failing: bool = False
+    ) -> None:
         """Store facts about the session's task before its first request, if the contract needs them.
 
         Args:
@@ -117,6 +135,7 @@ class Contract(ABC):
             path: of the file that the task is most likely about; may be empty.
             tests: a text about the tests that fail without a change; may be empty.
             block: the content of the file at `path`, in a fenced block; may be empty.
+            names_failing: whether the task names tests that fail without a change and that the host runs.
         """
 
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:

@@ -383,6 +383,7 @@ async def run_calls(  # noqa: PLR0913  keyword arguments
     answer: Callable[[tuple[ToolResult, ...]], None],
     running: Running = Running.IN_ORDER,
     parallel: bool = True,
+    ways: tuple[int, ...] = (),
 ) -> Ends | None:
     """Run the calls of a reply; return the end of the session if one of them caused it.
 
@@ -391,13 +392,14 @@ async def run_calls(  # noqa: PLR0913  keyword arguments
         answer: receives a result for each call, in the order of the calls, even if the calls are interrupted.
         running: the order that the contract demands.
         parallel: False runs one after the other the calls that could run concurrently.
+        ways: see `Actions`.
     """
     reply = _Reply(runner, (*calls, *withheld))
     most = min(len(calls), MAX_CALLS)
     try:
         match running:
             case Running.IN_ORDER:
-                await reply.run_in_order(most)
+                await reply.run_in_order(most, ways)
             case Running.TOGETHER:
                 await reply.run_together(most, parallel=parallel)
             case Running.FIRST_ONLY:
@@ -439,10 +441,12 @@ class _Reply:
             for index, call in enumerate(self.calls)
         )
 
-    async def run_in_order(self, most: int) -> None:
-        """Run calls up to the first that fails or ends the session."""
+    async def run_in_order(self, most: int, ways: tuple[int, ...]) -> None:
+        """Run calls up to the first that fails or ends the session. After a failure go on with the next way."""
         blocker = ""
         for index in range(most):
+            if index in ways and not any(end.ending for end in self.ends.values()):
+                blocker = "" if blocker else "another way to do this succeeded."
             if blocker:
                 self.skip(index, f"Not run: {blocker}")
                 continue

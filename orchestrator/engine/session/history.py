@@ -239,11 +239,11 @@ class History:
     def context(self, contract: Contract) -> Sequence[Message]:
         """Return the messages of the next request. Messages that it omits stay in the history."""
         if contract.forgets:
-            return self._latest(with_reply=not contract.leaves_out_reply)
+            return self._latest(with_reply=not contract.leaves_out_reply, with_task=not contract.guesses)
         return list(self._messages)
 
-    def _latest(self, *, with_reply: bool) -> list[Message]:
-        """Return the user messages, and the program's answer to the last reply.
+    def _latest(self, *, with_reply: bool, with_task: bool) -> list[Message]:
+        """Return the user messages, the first one only `with_task`, and the program's answer to the last reply.
 
         Without that reply everything is joined into one message, because some models refuse two messages of
         one role in a row.
@@ -254,6 +254,7 @@ class History:
         sent = FROM_USER | {TurnKind.SUMMARY}
         before = [turn for turn in turns[:last] if turn.message.parts and turn.kind in sent]
         after = [turn for turn in turns[last + 1 :] if turn.message.parts]
+        before = before if with_task else before[1:]
         if with_reply and replies:
             return [turn.message for turn in (*before, turns[last], *after)]
         said = [*before, *after]

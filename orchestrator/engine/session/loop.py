@@ -403,6 +403,7 @@ class Loop:
             answer=answer,
             running=request.contract.running,
             parallel=request.parallel,
+            ways=reading.ways,
         )
 
     async def _handle_text(

@@ -149,8 +149,9 @@ class RequestTemplate:
         most = int(window * CHARACTERS_PER_TOKEN * OUTPUT_SHARE) if window and config.compaction else None
         self.runner.limits = replace(config.output_limits, most_chars=most)
         temperature = config.temperature
-        # After a failed call the most likely reply was wrong, so the model may vary.
-        if temperature is None and own and not self.runner.failures:
+        # After a failed call the most likely reply was wrong, so the model may vary, unless it is asked something new.
+        is_new = not self.runner.failures or self._parts.contract.asks_anew
+        if temperature is None and own and is_new:
             temperature = profile.temperature
         fixed = replace(
             self.fixed,

@@ -45,7 +45,7 @@ class Bench:
 
     Attributes:
         begun: the runs that were really made, in order.
-        commands: of a bench in which pytest is played: what was run.
+        commands: of a bench in which pytest is played: what was run; and `limits`, in how many milliseconds each.
         play: see `PlayedPytest`; None where commands are really run.
     """
 
@@ -55,10 +55,11 @@ class Bench:
     begun: list[RunKind] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)
     play: Play | None = None
+    limits: list[int] = field(default_factory=list)
 
     def environment(self, folder: Path) -> ExecutionEnvironment:
         if self.play is not None:
-            return PlayedPytest(folder, self.commands, self.play)
+            return PlayedPytest(folder, self.commands, self.play, self.limits)
         if self.sandbox == "off":
             return LocalEnvironment(folder, sandbox="off", own_repository=True)
         return LocalEnvironment(folder, sandbox=this_machines_sandbox(), own_repository=True)
@@ -136,10 +137,14 @@ class PlayedPytest(LocalEnvironment):
     """
 
     def __init__(
-        self, folder: Path, commands: list[str], play: Play = lambda _command, _tree, _report: None
+        self,
+        folder: Path,
+        commands: list[str],
+        play: Play = lambda _command, _tree, _report: None,
+        limits: list[int] | None = None,
     ) -> None:
         super().__init__(folder, sandbox="off")
-        self._commands, self._play = commands, play
+        self._commands, self._play, self._limits = commands, play, [] if limits is None else limits
         self._is_prepared = False
 
     async def initialize(self) -> None:
@@ -149,6 +154,7 @@ class PlayedPytest(LocalEnvironment):
     async def exec_command(self, command: str, **asked: Any) -> ExecResult:
         assert self._is_prepared, "a container is not there before"
         self._commands.append(command)
+        self._limits.append(int(asked["timeout_ms"]))
         tree = Path(self.working_directory())
         report = Path(
             re.findall(

@@ -199,6 +199,121 @@ def test_two_replies_with_the_old_file_are_answered_by_another_question_each_tim
     assert all("in one code block" in text for text in asked)
 
 
+MEAN = """\
+def mean(values):
+    total = 0
+    for value in values:
+        total = value
+    print(total)
+    return total / len(values)
+
+
+'''
+A mean = a sum / a number.
+'''
+"""
+
+
+def asked_for_gaps(repeated: str = MEAN) -> tuple[WholeFile, list[str]]:
+    """A contract that was answered wrongly twice where tests can tell, and what it asked then, until it asks again."""
+    contract = WholeFile()
+    contract.learn(
+        title="Fix mean", path="mean.py", tests="mean([1, 3]) fails.", block=block(MEAN), names_failing=True
+    )
+    red = (ToolResult("r1c2", "create_pull_request", "1 test fails.", is_error=True),)
+    asked = []
+    for _ in range(6):
+        contract.read(said(block(repeated)), (), round_number=1)
+        asked.append(contract.answer(red).text)
+    return contract, asked
+
+
+def test_after_two_wrong_replies_the_model_writes_lines_that_it_does_not_see() -> None:
+    contract, asked = asked_for_gaps()
+    lines = (
+        "total = 0",
+        "for value in values:",
+        "total = value",
+        "print(total)",
+        "return total / len(values)",
+    )
+    left_out = [[line for line in lines if f"{line}\n" not in text] for text in asked]
+    assert left_out[1:] == [
+        ["total = 0", "print(total)"],
+        ["for value in values:", "return total / len(values)"],
+        ["total = value"],
+        [*lines],  # another question, then from the beginning
+        ["total = 0", "print(total)"],
+    ]
+    assert "???" not in asked[0]
+    for text in (*asked[1:4], asked[5]):
+        assert "mean([1, 3]) fails." in text
+        assert "mean = a sum" in text.partition("Below it")[2]
+        assert "code block" in text
+    assert "    ???\n    for value" in asked[1]
+    assert "go through the code" in asked[4]
+    assert contract.guesses
+    assert not contract.asks_anew
+    assert contract.leaves_out_reply
+
+
+def test_where_nothing_tells_which_line_was_wrong_none_is_left_out() -> None:
+    contract = WholeFile()
+    contract.learn(title="Fix mean", path="mean.py", tests="", block=block(MEAN))
+    red = (ToolResult("r1c2", "create_pull_request", "No.", is_error=True),)
+    for text in (MEAN, MEAN, MEAN, MEAN):
+        contract.read(said(block(text)), (), round_number=1)
+        assert "???" not in contract.answer(red).text
+        assert not contract.guesses
+
+
+def test_each_change_of_a_reply_to_gaps_is_a_way_of_its_own() -> None:
+    contract, _ = asked_for_gaps()
+    changed = MEAN.replace("total = 0", "total = 0.0").replace("= value", "+= value").partition("\n\n\n")[0]
+    reading = contract.read(said(f"I wrote both lines.\n{block(changed + chr(10))}"), (), round_number=7)
+    assert isinstance(reading, Actions)
+    files = [call.arguments["content"] for call in reading.calls if call.name == "write_file"]
+    assert files == [
+        MEAN.replace("total = 0", "total = 0.0"),
+        MEAN.replace("= value", "+= value"),
+        MEAN.replace("total = 0", "total = 0.0").replace("= value", "+= value"),
+    ]
+    assert [reading.calls[at].name for at in (0, *reading.ways)] == ["write_file"] * 3
+    assert [call.id for call in reading.calls] == [f"r7c{number}" for number in range(1, 10)]
+    body = reading.calls[1].arguments["body"]
+    assert body.startswith("Changes `mean.py`. Its lines 2, 5 were written anew")
+    again = contract.read(said(block(changed + "\n")), (), round_number=8)
+    assert isinstance(again, Actions)
+    assert not again.ways
+
+
+@pytest.mark.parametrize(
+    ("reply", "files"),
+    [
+        (MEAN, [MEAN]),
+        (MEAN.replace("total = 0", "???"), [MEAN]),
+        (MEAN.replace("total = 0", "total = 0  # ??? (the start)"), [MEAN]),
+        (MEAN.replace("total = 0", "total = 1  # ???"), [MEAN.replace("total = 0", "total = 1")]),
+        (MEAN.replace("A mean", "The mean"), [MEAN]),
+        (f"{MEAN.partition(chr(10) * 3)[0]}\n\nprint(mean([1]))\n", [MEAN]),
+        (
+            MEAN.replace("    print(total)\n", ""),
+            [MEAN.replace("    print(total)\n", "")],
+        ),
+    ],
+)
+def test_a_reply_to_gaps_changes_code_alone(reply: str, files: list[str]) -> None:
+    contract, _ = asked_for_gaps()
+    reading = contract.read(said(block(reply)), (), round_number=7)
+    assert isinstance(reading, Actions)
+    assert [call.arguments["content"] for call in reading.calls if call.name == "write_file"] == files
+
+
+def test_the_last_reply_to_gaps_is_announced_without_another_question() -> None:
+    contract, _ = asked_for_gaps()
+    assert contract.answer((), contract.wrap_up).text == contract.wrap_up
+
+
 def test_replies_without_a_file_and_files_that_are_refused_are_repeated_ones_too() -> None:
     contract = WholeFile()
     contract.learn(title="Fix gcd", path="gcd.py", tests="gcd(17, 0) fails.", block=block(GCD))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +19,7 @@ from orchestrator.core.events import (
     ToolCallEnded,
 )
 from orchestrator.core.messages import FinishReason, Message, ToolCall, ToolDefinition, Usage
+from orchestrator.engine.contracts.base import Actions
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.environments.wrappers import Wrapper
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
     from pathlib import Path
 
+    from orchestrator.engine.contracts.base import Contract, ReadReply
     from orchestrator.engine.models.base import Model, StreamEvent
 
 
@@ -87,14 +90,16 @@ class Session:
             return reply
         return Response(Message.assistant(reply), FinishReason.STOP, Usage(10, 5), "test")
 
-    async def run(self, *, dangerous: bool = False, stream: bool = False) -> SessionEnd:
+    async def run(
+        self, contract: Contract | None = None, *, dangerous: bool = False, stream: bool = False
+    ) -> SessionEnd:
         async def may_finish(_reason: str) -> None:
             return None
 
         tools = ToolRegistry([write_file(), run_shell_command(), BROKEN, finish(may_finish)])
         environment = LocalEnvironment(self.folder, clock=ManualClock())
         shown = tools.definitions(dangerous=dangerous)
-        contract = JsonPlan()
+        contract = contract or JsonPlan()
         request = contract.shape(Request("system", ()), shown)
         asked = NextRequest(
             self.model, contract, shown, request, stream, lambda _usage: 0.25, fixed_bytes(request)
@@ -143,6 +148,25 @@ async def test_a_failed_call_stops_the_ones_after_it_and_the_model_is_told_of_ea
     told = session.told(2)
     assert told.count("write_file") >= 3
     assert told.count("Not run") == 2
+
+
+class Ways(JsonPlan):
+    """Plans whose calls are ways of two calls each."""
+
+    def read(self, response: Response, tools: tuple[ToolDefinition, ...], *, round_number: int) -> ReadReply:
+        read = super().read(response, tools, round_number=round_number)
+        assert isinstance(read, Actions)
+        return replace(read, ways=tuple(range(2, len(read.calls), 2)))
+
+
+async def test_after_a_failed_call_the_next_way_runs_and_after_a_whole_way_no_other(tmp_path: Path) -> None:
+    ways = [write("../a"), write("b"), write("c"), write("../d"), write("e"), write("f"), write("g"), DONE]
+    session = Session(tmp_path, plan(*ways), plan(DONE))
+    await session.run(Ways())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "e", "f"]
+    statuses = [status.value for _, status in session.ended()][:8]
+    assert statuses == ["failed", "skipped", "ok", "failed", "ok", "ok", "skipped", "skipped"]
+    assert "another way to do this succeeded" in session.told(2)
 
 
 async def test_safe_mode_refuses_the_shell_and_records_it(tmp_path: Path) -> None:
