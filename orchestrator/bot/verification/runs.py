@@ -575,7 +575,7 @@ class HostRuns:
         most_ms: int | None = None,
     ) -> tuple[RunResult, bool]:
         """Call `run_result` in a thread, because reports are long."""
-        minutes = min((most_ms or self._timeout_ms) / 60_000, self._options.minutes)
+        minutes = min(round((most_ms or self._timeout_ms) / 60_000, 1), self._options.minutes)
         read = partial(run_result, minutes=minutes, expects=expects)
         return await in_thread(read, kind, tree, ended)
 
