@@ -313,10 +313,8 @@ def _numbered(calls: Sequence[tuple[str, JsonObject]], round_number: int) -> tup
 def _end_of_code(text: str) -> int:
     """Return the number of the line after which a file has no code: the end of the paragraph of its last line of code."""
     lines = text.splitlines()
-    end = max(_lines_with_code(text), default=len(lines))
-    while end < len(lines) and lines[end].strip():
-        end += 1
-    return end
+    last = max(_lines_with_code(text), default=len(lines))
+    return next((at for at in range(last, len(lines)) if not lines[at].strip()), len(lines))
 
 
 def _changed_files(old: str, text: str, most_lines: int) -> list[str]:
