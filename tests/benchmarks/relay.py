@@ -111,6 +111,7 @@ def _relay(ready: Connection, port: int) -> None:
         redactor.redact(
             "What a session reads before, such as its task, has loaded what finds secrets: abcdefghijklmnop1"
         )
+        await relay.open()
         listener = socket.create_server(("127.0.0.1", 0))
         ready.send(listener.getsockname()[1])
         await relay.serve(listener)

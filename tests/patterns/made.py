@@ -129,6 +129,7 @@ MADE: dict[tuple[str, str], Examples] = {
         words for _, words in openai_responses._REFUSALS
     ),
     ("engine.models.refusals", "'|'.join(patterns)"): _kept,
+    ("plugins.agents.protocols", "pattern"): _kept,
     ("engine.policy.command_rules", "f'{first}{parts}{letter}*{last}'"): _rules,
     ("engine.policy.command_rules", "first"): lambda: ["git"],
     ("engine.session.history", "_mention(names, kind)"): lambda: [

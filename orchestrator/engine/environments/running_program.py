@@ -74,7 +74,7 @@ class RunningProgram:
         self._unrequested_bytes = 0
 
     async def start(self, stack: AsyncExitStack) -> None:
-        """Start the program; push what must be closed later onto the stack."""
+        """Start the program, and follow it; push what must be closed later onto the stack, its end too."""
         theirs, self._stdin = os.pipe()
         os.set_blocking(self._stdin, False)  # the program's end stays as programs expect it
         stack.callback(self.close_input)
@@ -93,6 +93,11 @@ class RunningProgram:
             stack.push_async_callback(self._launch.close)
             async with asyncio.timeout(self._launch.start_seconds):
                 await self._launch.start(writing[0], writing[1], theirs)
+        for work in (self._listen(), self._watch()):
+            following = asyncio.ensure_future(work)
+            stack.push_async_callback(asyncio.wait, [following])
+            stack.callback(following.cancel)
+        stack.push_async_callback(self.end)
 
     async def line(self) -> bytes:
         """Return the next line; empty at the end."""
@@ -118,13 +123,13 @@ class RunningProgram:
             except BlockingIOError:
                 await until_ready(self._stdin, to_write=True)
 
-    async def listen(self) -> None:
+    async def _listen(self) -> None:
         """Record its standard error until the end."""
         while piece := await self._stderr.read(_PIECE_BYTES):
             text = self._report.stderr_tail + piece.decode("utf-8", "replace")
             self._report.stderr_tail = text[-_STDERR_CHARS:]
 
-    async def watch(self) -> None:
+    async def _watch(self) -> None:
         """Wait for its end; then ignore further output of processes that it left behind."""
         with suppress(PullwrightError):
             await self._launch.ended()
@@ -140,7 +145,7 @@ class RunningProgram:
             os.close(descriptor)
 
     async def end(self) -> None:
-        """Stop it by closing its input, by SIGTERM, or by SIGKILL."""
+        """Stop it by closing its input, by SIGTERM, or by SIGKILL. May be called again."""
         self.close_input()
         for stop in (self._launch.terminate, self._launch.kill):
             with suppress(TimeoutError, PullwrightError):

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import posixpath
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from orchestrator.app.http_server import ServerLimits, serving
 from orchestrator.core.confined import ConfinedFolder
 from orchestrator.core.errors import BadReplyError, SandboxMissingError, WorkspaceError
 from orchestrator.core.event_loop import in_thread
@@ -25,19 +26,14 @@ from orchestrator.engine.environments.sandbox.proxy import PROXY_PORT, proxy_var
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncGenerator, Mapping
-    from typing import Protocol
+    from collections.abc import AsyncGenerator, Coroutine, Mapping
 
-    class Serves(Protocol):
-        """Serves a door."""
+    from starlette.types import Receive, Scope, Send
 
-        async def serve(self, listener: socket.socket) -> None:
-            """Accept connections at a listening socket until `close`. The socket is closed then."""
-
-        async def close(self) -> None:
-            """Stop serving. What runs is cancelled, and has ended then."""
+    from orchestrator.plugins.agents.known import Filled, Installed
 
 
+_T = TypeVar("_T")
 MODEL_PORT, TOOLS_PORT = PROXY_PORT, PROXY_PORT + 1
 HOME = "/home/sandbox"
 _UNUSED_TIMEOUT_MS = 1
@@ -58,21 +54,57 @@ class Start:
     """All that is needed to start a program in its box.
 
     Attributes:
-        argv: real paths.
         folder: the clone's tree.
         repositories: each `.git` in it, which the program cannot change.
-        readable: folders and files of the program itself.
-        files: files in its home and elsewhere in private folders, by absolute path.
         is_bare: whether it sees no other programs.
     """
 
-    argv: tuple[str, ...]
+    installed: Installed
+    filled: Filled
     folder: str
     repositories: tuple[str, ...]
-    readable: tuple[str, ...]
-    environment: Mapping[str, str]
-    files: Mapping[str, bytes]
     is_bare: bool
+
+
+@dataclass(eq=False)
+class Door:
+    """An application that serves one port of a box.
+
+    Attributes:
+        server_limits: of its server.
+    """
+
+    server_limits: ServerLimits = field(default=ServerLimits(), init=False, repr=False)
+    _closing: asyncio.Event = field(default_factory=asyncio.Event, init=False, repr=False)
+    _running: dict[asyncio.Task[Any], str | int] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def is_working(self) -> bool:
+        """Whether it works for the program now."""
+        return bool(self._running)
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Accept connections at a listening socket until `close`. The socket is closed then."""
+        async with serving(self, listener, limits=self.server_limits):
+            await self._closing.wait()
+
+    async def close(self) -> None:
+        """Stop serving. What runs is cancelled, and has ended then."""
+        self._closing.set()
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        raise NotImplementedError
+
+    def _start(self, work: Coroutine[Any, Any, _T], name: str | int = "") -> asyncio.Task[_T]:
+        """Begin work for the program, which `close` cancels."""
+        task = asyncio.ensure_future(work)
+        self._running[task] = name
+        task.add_done_callback(self._running.pop)
+        return task
 
 
 class _Doors:
@@ -80,7 +112,7 @@ class _Doors:
 
     refused = ()
 
-    def __init__(self, doors: Mapping[int, Serves]) -> None:
+    def __init__(self, doors: Mapping[int, Door]) -> None:
         self._doors = doors
         self._serving: list[asyncio.Task[None]] = []
 
@@ -116,7 +148,7 @@ async def boxed(
     start: Start,
     sandbox: BubblewrapSandbox,
     inherited: Mapping[str, str],
-    doors: Mapping[int, Serves],
+    doors: Mapping[int, Door],
     report: ProgramReport,
 ) -> AsyncGenerator[RunningProgram]:
     """Start a program in its box. At the end of the block every process in it has ended.
@@ -128,9 +160,9 @@ async def boxed(
     policy = EnvPolicy.NONE if start.is_bare else EnvPolicy.SANDBOXED
     given = command_variables(sandbox, policy, inherited)
     given = {name: given[name] for name in given.keys() - proxy_variables().keys()}
-    variables = {"LANG": "C.UTF-8", "PATH": "/usr/bin:/bin", **given, **start.environment}
-    readable = start.readable if start.is_bare else None
-    command = Command("", start.folder, variables, _UNUSED_TIMEOUT_MS, start.argv, start.files, readable)
+    variables = {"LANG": "C.UTF-8", "PATH": "/usr/bin:/bin", **given, **start.filled.environment}
+    argv, readable = start.installed.argv, start.installed.readable if start.is_bare else None
+    command = Command("", start.folder, variables, _UNUSED_TIMEOUT_MS, argv, start.filled.files, readable)
     hidden = await in_thread(lambda: masked_paths(start.folder))
     place = SandboxFolder(start.folder, start.repositories, masked=hidden)
     async with AsyncExitStack() as stack:
@@ -141,14 +173,7 @@ async def boxed(
             await running.start(stack)
         except (OSError, ValueError, TimeoutError) as error:
             raise BadReplyError(f"the agent program cannot be started: {error}") from error
-        helpers = [asyncio.ensure_future(work) for work in (running.listen(), running.watch())]
-        try:
-            yield running
-        finally:
-            await running.end()
-            for one in helpers:
-                one.cancel()
-            await asyncio.gather(*helpers, return_exceptions=True)
+        yield running
 
 
 def masked_paths(folder: str) -> tuple[str, ...]:

@@ -2,45 +2,52 @@
 
 The official library encodes requests and checks answers. What the program sends is bounded here, before the library
 reads it: the size of a line, of all lines between two of ours, the number of updates, and lines that are no messages.
+What the program tells becomes `SubagentEvent`s with the agent's name, so that every view shows who said it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import posixpath
+import re
 from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from acp import PROTOCOL_VERSION, RequestError, connect_to_agent, schema, text_block
 from pydantic import ValidationError
 
-from orchestrator.core.errors import BadReplyError, ConfigurationError
+from orchestrator.core import events
+from orchestrator.core.changes import FileChange, FileVersion
+from orchestrator.core.errors import BadReplyError, ConfigurationError, ToolError
+from orchestrator.core.events import CallStatus, Defence
 from orchestrator.core.json_rpc import read_message
+from orchestrator.core.messages import ToolCall
 from orchestrator.core.prompts import one_line
+from orchestrator.core.todos import MOST_CHARACTERS, TodoList, TodoPriority, TodoStatus
+from orchestrator.engine.session.gate import Refusal
+from orchestrator.engine.tools.shell import run_shell_command
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Coroutine, Mapping
+    from collections.abc import Callable, Container, Coroutine, Mapping
     from typing import TypeVar
 
     from acp import Client
 
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Emit, Event
     from orchestrator.engine.environments.running_program import ProgramReport, RunningProgram
+    from orchestrator.engine.session.budget import Budget
+    from orchestrator.engine.session.gate import Gate
 
     _T = TypeVar("_T")
+    Protect = Callable[[FileChange], str | None]
+    """Returns why the change to a file waits for a person, or None."""
 
 _CANCEL_SECONDS = 5.0
 _MESSAGE_CHARS = 300
-
-
-class Listener(Protocol):
-    """Receives what the program tells, and decides what it may do."""
-
-    def told(self, update: Any) -> None:
-        """Take one update, in the order of arrival: one of the classes that `SessionNotification.update` may have."""
-
-    def may(self, call: schema.ToolCallUpdate) -> bool:
-        """Return whether the program may do what it asks for."""
 
 
 class AgentConnection:
@@ -48,7 +55,8 @@ class AgentConnection:
 
     Args:
         name: how messages call the program.
-        running: the program; `listen` and `watch` of it run elsewhere.
+        running: the program.
+        told: receives what the program tells, and decides what it may do.
 
     Attributes:
         versions: of the protocol, that are known here.
@@ -65,10 +73,10 @@ class AgentConnection:
         "lines that are no messages": 1_000,
     }
 
-    def __init__(self, name: str, running: RunningProgram, report: ProgramReport, listener: Listener) -> None:
+    def __init__(self, name: str, running: RunningProgram, report: ProgramReport, told: Told) -> None:
         self._name, self._report = name, report
-        self._lines = _BoundedLines(running, listener, self.most)
-        self._connection = connect_to_agent(cast("Client", _Client(listener, self._lines)), self._lines)
+        self._lines = _BoundedLines(running, told, self.most)
+        self._connection = connect_to_agent(cast("Client", _Client(told, self._lines)), self._lines)
 
     async def begin(
         self, folder: str, server: tuple[str, str] | None, mode: str, meta: dict[str, Any]
@@ -179,8 +187,8 @@ def _words_of(error: RequestError) -> str:
 class _Client:
     """The method that the program may call. The library finds it by its name, and refuses all others."""
 
-    def __init__(self, listener: Listener, lines: _BoundedLines) -> None:
-        self._listener, self._lines = listener, lines
+    def __init__(self, told: Told, lines: _BoundedLines) -> None:
+        self._told, self._lines = told, lines
 
     async def request_permission(
         self,
@@ -191,7 +199,7 @@ class _Client:
     ) -> schema.RequestPermissionResponse:
         """Answer by the policy: allow once, or refuse once. Options are chosen by their kind."""
         is_ours = session_id == self._lines.session
-        wanted = "allow_once" if is_ours and self._listener.may(tool_call) else "reject_once"
+        wanted = "allow_once" if is_ours and self._told.may(tool_call) else "reject_once"
         chosen = next((one.option_id for one in options if one.kind == wanted), None)
         if chosen is None:
             return schema.RequestPermissionResponse(outcome=schema.DeniedOutcome(outcome="cancelled"))
@@ -208,8 +216,8 @@ class _BoundedLines:
         count: how many lines of each kind came.
     """
 
-    def __init__(self, running: RunningProgram, listener: Listener, most: Mapping[str, int]) -> None:
-        self._running, self._listener, self._most = running, listener, most
+    def __init__(self, running: RunningProgram, told: Told, most: Mapping[str, int]) -> None:
+        self._running, self._told, self._most = running, told, most
         self._closed, self._order = asyncio.Event(), asyncio.Lock()
         self.session, self.problem = "", ""
         self.count: Counter[str] = Counter()
@@ -242,7 +250,7 @@ class _BoundedLines:
                 with suppress(ValidationError):  # of a newer version: what matters are the files
                     told = schema.SessionNotification.model_validate(message.get("params"))
                     if told.session_id == self.session:
-                        self._listener.told(told.update)
+                        self._told.take(told.update)
         return None
 
     def close(self) -> None:
@@ -256,3 +264,193 @@ def _kind(message: dict[str, Any] | None) -> str:
     if "id" in message:
         return "requests" if "method" in message else "answers"
     return "updates"
+
+
+_TITLE_CHARS, _OUTPUT_CHARS, _TEXT_CHARS = 200, 20_000, 20_000
+_MOST_CALLS = 5_000
+_READS = frozenset({"read", "search", "think", "fetch", "switch_mode"})
+_EDITS = frozenset({"edit", "delete", "move"})
+_STATUSES = {"completed": CallStatus.OK, "failed": CallStatus.FAILED}
+_ANY_FILE = FileVersion("100644", b"", 0)
+_WORD = re.compile(r"[A-Za-z]+(?:_[A-Za-z]+)*")
+_MOST_WORDS = 6
+
+
+@dataclass
+class Told:
+    """What one agent tells in one session, and the answers to its requests, as the gate answers a model's calls.
+
+    Attributes:
+        agent: its name in events.
+        emit: receives the events.
+        ours: the names of the host's tools, whose calls the host itself tells of.
+        root: the clone's tree. Nothing else may be edited.
+        gate: decides about commands.
+        runs_commands: whether the agent may run commands at all.
+        budget: counts what was refused.
+        last_text: what it said since its last call, which is its last word at the end of a turn.
+    """
+
+    agent: str
+    emit: Emit
+    ours: Container[str]
+    root: str
+    gate: Gate
+    protect: Protect
+    runs_commands: bool
+    budget: Budget
+    clock: Clock
+    last_text: str = ""
+    _calls: dict[str, str] = field(default_factory=dict)
+    _ended: set[str] = field(default_factory=set)
+    _is_full: bool = False
+
+    def take(self, update: Any) -> None:
+        """Take one update, in the order of arrival: one of the classes that `SessionNotification.update` may have."""
+        match update:
+            case schema.AgentMessageChunk(content=schema.TextContentBlock(text=text)):
+                self.last_text = (self.last_text + text)[:_TEXT_CHARS]
+                self._tell(events.TextDelta(text[:_TEXT_CHARS]))
+            case schema.AgentThoughtChunk(content=schema.TextContentBlock(text=text)):
+                self._tell(events.ReasoningDelta(text[:_TEXT_CHARS]))
+            case schema.ToolCallStart() | schema.ToolCallProgress():
+                if isinstance(update, schema.ToolCallStart):
+                    self._begin(update)
+                if update.status in _STATUSES:
+                    self._end(update.tool_call_id, _STATUSES[update.status], _output(update))
+            case schema.AgentPlanUpdate():
+                self._plan(update)
+            case _:
+                pass
+
+    def end_turn(self) -> str:
+        """Keep what was said last, end the calls that have no end, and return that text."""
+        text = self._flush()
+        for number in [one for one in self._calls if one not in self._ended]:
+            self._end(number, CallStatus.INTERRUPTED, "the turn ended before this call")
+        return text
+
+    def may(self, call: schema.ToolCallUpdate) -> bool:
+        """Return whether the agent may do what it asks for."""
+        if call.kind in {None, "other"} and self._is_ours(call.title or ""):
+            return True
+        self._begin(call)
+        refusal = self._refusal(call)
+        if refusal is not None:
+            self.budget.count_denial()
+            self.emit(events.Guarded(refusal.defence, f"{self.agent} asked, and was refused: {refusal}"))
+            self._end(call.tool_call_id, CallStatus.REFUSED, str(refusal))
+        return refusal is None
+
+    def _refusal(self, call: schema.ToolCallUpdate) -> Refusal | None:
+        """Return why the agent may not do this; None if it may."""
+        if call.kind in _READS:
+            return None
+        if call.kind in _EDITS:
+            paths = _paths(call)
+            refusals = filter(None, map(self._refusal_of_edit, paths))
+            return next(refusals, None) if paths else Refusal("the edit names no file", Defence.PATHS)
+        command = _command(call.raw_input) or call.title or ""
+        if not self.runs_commands:
+            return Refusal(f"no command runs here: {_line(command)}", Defence.LEVEL)
+        tool = run_shell_command()
+        found = self.gate(tool, ToolCall(call.tool_call_id, tool.name, {"command": command}))
+        return found if found is None or isinstance(found, Refusal) else Refusal(found, Defence.COMMANDS)
+
+    def _refusal_of_edit(self, path: str) -> Refusal | None:
+        inside = posixpath.relpath(posixpath.normpath(posixpath.join(self.root, path)), self.root)
+        if inside.split("/")[0] in {"..", ".", ".git"}:
+            return Refusal(f"{_line(path)} is outside of the clone's files", Defence.PATHS)
+        reason = self.protect(FileChange(inside, None, _ANY_FILE))
+        words = f"{_line(inside)} waits for a person: {reason}"
+        return Refusal(words, Defence.PROTECTED_PATHS) if reason else None
+
+    def _is_ours(self, title: str) -> bool:
+        """Return whether a call is one of the host's tools, such as `mcp__pullwright__finish`, by its title."""
+        words = _WORD.findall(title[:_TITLE_CHARS].replace("pullwright_", "pullwright "))
+        return len(words) <= _MOST_WORDS and "pullwright" in words and any(one in self.ours for one in words)
+
+    def _tell(self, event: Event) -> None:
+        self.emit(events.SubagentEvent(self.agent, event))
+
+    def _flush(self) -> str:
+        text, self.last_text = self.last_text.strip(), ""
+        if text:
+            self._tell(events.PlanAccepted(text, 0))
+        return text
+
+    def _begin(self, call: Any) -> None:
+        number, title = self._named(call.tool_call_id), call.title or ""
+        if number in self._calls or self._is_ours(title):
+            return
+        if len(self._calls) >= _MOST_CALLS:
+            words = f"{self.agent} told of more than {_MOST_CALLS:,} calls; the others are not recorded"
+            if not self._is_full:
+                self.emit(events.Warned(words))
+            self._is_full = True
+            return
+        self._flush()
+        name = self._calls[number] = self._named(title or call.kind or "call")
+        self._tell(events.ToolCallStarted(number, name, _arguments(call)))
+
+    def _named(self, title: str) -> str:
+        """Return a title as it can be shown: one line, in which a terminal finds nothing to carry out."""
+        return one_line(title, limit=_TITLE_CHARS, keep="`")
+
+    def _end(self, number: str, status: CallStatus, output: str) -> None:
+        number = self._named(number)
+        if number in self._calls and number not in self._ended:
+            self._ended.add(number)
+            self._tell(events.ToolCallEnded(number, self._calls[number], status, output))
+
+    def _plan(self, update: schema.AgentPlanUpdate) -> None:
+        """Show the agent's plan as the todo list."""
+        todos, now = TodoList(), self.clock.now()
+        with suppress(ToolError, ValueError):  # the rest of a plan that is too long, or has an empty line
+            for entry in update.entries:
+                item = todos.add(entry.content[:MOST_CHARACTERS], TodoPriority(entry.priority), now)
+                todos.update(item.id, now, status=TodoStatus(entry.status))
+        self.emit(events.TodosChanged(todos.items, todos.added))
+
+
+def _line(text: str) -> str:
+    return one_line(text, limit=_TITLE_CHARS)
+
+
+def _command(given: Any) -> str:
+    """Return the command in the input of a call, as programs write it: the last word of `bash -lc COMMAND` counts."""
+    value = given.get("command", given.get("cmd")) if isinstance(given, dict) else None
+    value = str(value[-1]) if isinstance(value, list) and value else value
+    return value if isinstance(value, str) else ""
+
+
+def _paths(call: Any) -> list[str]:
+    """Return the files that an edit names: its places, and its differences."""
+    found = [one.path for one in call.locations or ()]
+    found += [one.path for one in call.content or () if isinstance(one, schema.FileEditToolCallContent)]
+    return list(dict.fromkeys(found))
+
+
+def _arguments(call: Any) -> dict[str, Any]:
+    """Return what a call is about, in a bounded form: its kind, its places, and its input as text."""
+    told: dict[str, Any] = {"kind": str(call.kind or "other")}
+    if places := _paths(call):
+        told["paths"] = [_line(path) for path in places[:20]]
+    if call.raw_input:
+        told["input"] = json.dumps(call.raw_input, default=str)[:_OUTPUT_CHARS]
+    return told
+
+
+def _output(update: Any) -> str:
+    """Return the text of a call's result, and its differences, in a bounded form."""
+    parts = []
+    for one in update.content or ():
+        if isinstance(one, schema.FileEditToolCallContent):
+            parts.append(f"{one.path}\n- {one.old_text or ''}\n+ {one.new_text}")
+        elif (inner := getattr(one, "content", None)) is not None and isinstance(
+            inner, schema.TextContentBlock
+        ):
+            parts.append(inner.text)
+    if not parts and update.raw_output:
+        parts.append(json.dumps(update.raw_output, default=str))
+    return "\n".join(parts)[:_OUTPUT_CHARS]

@@ -14,9 +14,12 @@ import tomllib
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic_core import from_json
 
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.engine.models.base import MOST_TOKENS, TOKENS_PER_IMAGE, tokens_in
@@ -33,34 +36,12 @@ class RefusedRequestError(Exception):
     """A request that is not passed on. The agent gets the message; this error does not leave the relay.
 
     Attributes:
-        status: 403 for what is never allowed, 400 for all else.
+        status: 403 for what is never allowed, of which a person is told; 400 for all else.
     """
 
     def __init__(self, message: str, status: int = HTTPStatus.FORBIDDEN) -> None:
         super().__init__(message)
         self.status = status
-
-    @property
-    def is_forbidden(self) -> bool:
-        """Whether a person is told, because an honest agent does not ask for it."""
-        return self.status == HTTPStatus.FORBIDDEN
-
-
-_LOGINS = (
-    (re.compile(r"sk-ant-(?!api|admin)"), "a login of Claude"),
-    (re.compile(r"ya29\.|1//0|GOCSPX-"), "a login of Google"),
-    (re.compile(r"\AeyJ[A-Za-z0-9_=-]++\.[A-Za-z0-9_=-]++\."), "a login (JWT)"),
-    (re.compile(r"sess-"), "a login of OpenAI"),
-    (re.compile(r"gh[ou]_"), "a login of GitHub"),
-)
-"""The beginnings of what a sign-in leaves behind. Vendors forbid passing on their subscriptions."""
-
-_API_KEYS = {
-    Provider.ANTHROPIC: re.compile(r"sk-ant-api\d"),
-    Provider.OPENAI: re.compile(r"sk-(?!ant-)"),
-    Provider.GEMINI: re.compile(r"AIza|AQ\."),
-}
-"""The beginnings of API keys, at the vendors' own servers."""
 
 
 def require_api_key(key: str, api_url: str) -> None:
@@ -69,10 +50,9 @@ def require_api_key(key: str, api_url: str) -> None:
     Raises:
         ConfigurationError: it is a login, or the vendor's API keys look different.
     """
-    kind = next((kind for pattern, kind in _LOGINS if pattern.match(key)), None)
-    vendor = vendor_of(api_url)
-    form = _API_KEYS.get(vendor) if vendor else None
-    if kind is None and form is not None and not form.match(key):
+    kind = next((kind for kind, login in _LOGINS.items() if login.match(key)), None)
+    begin = _API_KEYS.get(vendor_of(api_url) or "")
+    if kind is None and begin is not None and not begin.match(key):
         kind = "not one of the vendor's API keys"
     if kind is not None:
         raise ConfigurationError(
@@ -112,25 +92,19 @@ class VendorForm:
     headers: frozenset[str] = frozenset()
 
 
-_PATHS = {
-    Provider.ANTHROPIC: re.compile(r"/v1/messages"),
-    Provider.OPENAI_CHAT: re.compile(r"/v1/chat/completions"),
-    Provider.OPENAI_RESPONSES: re.compile(r"/v1/responses"),
-    Provider.GEMINI: re.compile(
-        r"/v1(?:beta)?/models/(?P<model>[A-Za-z0-9._-]{1,200}):(?P<method>generateContent|streamGenerateContent)"
-    ),
-}
+def _compiled(patterns: Mapping[str, str]) -> Mapping[str, re.Pattern[str]]:
+    return {name: re.compile(pattern) for name, pattern in patterns.items()}
 
 
-def _read_forms() -> Mapping[Provider, VendorForm]:
-    forms = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-    for values in forms.values():
-        for name in ("fields", "elsewhere", "tools", "inside_fields", "headers"):
-            values[name] = frozenset(values.get(name, ()))
-    return {provider: VendorForm(path, **forms[provider]) for provider, path in _PATHS.items()}
+def _form(path: re.Pattern[str], values: dict[str, Any]) -> VendorForm:
+    values |= {name: frozenset(values.get(name, ())) for name in _SETS}
+    return VendorForm(path=path, **values)
 
 
-FORMS = _read_forms()
+_SETS = ("fields", "elsewhere", "tools", "inside_fields", "headers")
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+_LOGINS, _API_KEYS, _PATHS = (_compiled(_TABLES.pop(name)) for name in ("logins", "keys", "paths"))
+FORMS = {Provider(name): _form(_PATHS[name], values) for name, values in _TABLES.items()}
 
 
 def read_request(form: VendorForm, method: str, path: str, query: str) -> Asked:
@@ -224,8 +198,10 @@ class AgentRequest:
             if reply_tokens > _LEAST_THINKING_TOKENS:
                 budget = {"budget_tokens": max(reply_tokens // 2, _LEAST_THINKING_TOKENS)}
                 parts["thinking"] = json_bytes({**as_object(head["thinking"]), **budget})
-        parts[form.conversation] = b"[%s]" % b",".join(entry.content for entry in self.entries)
-        return b"{%s}" % b",".join(b'"%s":%s' % (name.encode(), part) for name, part in parts.items())
+        fields = b"".join(b'"%s":%s,' % (name.encode(), part) for name, part in parts.items())
+        said = b",".join(entry.content for entry in self.entries)
+        # The conversation is copied once more only: it may be long.
+        return b"".join((b"{", fields, b'"%s":[' % form.conversation.encode(), said, b"]}"))
 
 
 _LEAST_THINKING_TOKENS = 1_024
@@ -240,7 +216,6 @@ def _thinks_longer(thinking: Mapping[str, Any], reply_tokens: int) -> bool:
 _MARK = re.compile(rb',?"cache_control":\{[^{}]{0,200}\}')
 """What Anthropic's clients move from entry to entry: it does not change what is said."""
 _MARKED = b'"cache_control"'
-_MOST_KEPT_BYTES = 64 << 20
 _MOST_COUNTS = 500
 _MOST_CONVERSATIONS = 16
 """Those of an agent and of its own subagents, of which each last request is kept."""
@@ -257,8 +232,6 @@ class RequestReader:
 
     def __init__(self, form: VendorForm, redactor: Redactor) -> None:
         self._form, self._redactor, self._version = form, redactor, redactor.version
-        self._kept: dict[bytes, _Part] = {}
-        self._kept_bytes = 0
         self._conversations: dict[bytes, tuple[Mapping[str, _Part], Sequence[_Part]]] = {}
         self._counts: dict[bytes, int] = {}
 
@@ -277,7 +250,6 @@ class RequestReader:
             raise RefusedRequestError(f"{form.conversation} is not a list of objects", HTTPStatus.BAD_REQUEST)
         if self._version != self._redactor.version:  # it has learnt a secret
             self._version = self._redactor.version
-            self._kept.clear()
             self._conversations.clear()
         model = asked.model or as_text(value.get("model"))
         stream = value.get("stream") is True if asked.stream is None else asked.stream
@@ -318,32 +290,19 @@ class RequestReader:
             return before
         raw = json_bytes(value)
         digest = hashlib.sha256(b"%s:%s" % (name.encode(), raw)).digest()  # never that of an entry
-        if digest in self._kept:
-            return self._kept[digest]
         clean = self._redactor.redact_value({name: value})[name]
-        return self._keep(digest, _Part(value, clean, json_bytes(clean), digest, tokens_in(len(raw))))
+        return _Part(value, clean, json_bytes(clean), digest, tokens_in(len(raw)))
 
     def _entry(self, value: dict[str, Any]) -> _Part:
         # What a search for tools has found is a tool, too.
         one, left_out = _with_known_tools(self._form, value) if "tools" in value else (value, [])
         raw = json_bytes(one)
-        digest = hashlib.sha256(raw).digest()
-        if digest in self._kept:
-            return self._kept[digest]
         images, image_bytes = _pictures(one)
         clean = self._clean(one)
         content = raw if clean is one else json_bytes(clean)
-        unmarked = hashlib.sha256(_MARK.sub(b"", raw)).digest() if _MARKED in raw else digest
+        digest = hashlib.sha256(_MARK.sub(b"", raw) if _MARKED in raw else raw).digest()
         tokens = tokens_in(max(len(raw) - image_bytes, 0)) + images * TOKENS_PER_IMAGE
-        return self._keep(digest, _Part(value, clean, content, unmarked, tokens, left_out))
-
-    def _keep(self, digest: bytes, part: _Part) -> _Part:
-        self._kept_bytes += len(part.content)
-        if self._kept_bytes > _MOST_KEPT_BYTES:
-            self._kept.clear()
-            self._kept_bytes = len(part.content)
-        self._kept[digest] = part
-        return part
+        return _Part(value, clean, content, digest, tokens, left_out)
 
     def _clean(self, value: dict[str, Any]) -> dict[str, Any]:
         """Return an entry without secrets; itself if it has none.
@@ -375,14 +334,22 @@ class RequestReader:
 
 
 def _body(body: bytes) -> dict[str, Any]:
+    for parse in (_parse_fast, _parse_all):
+        with suppress(ValueError, RecursionError):
+            if isinstance(value := parse(body), dict):
+                return value
+    raise RefusedRequestError("the body is not a JSON object", HTTPStatus.BAD_REQUEST)
+
+
+_parse_fast = partial(from_json, allow_inf_nan=False)
+"""Takes less than half the time of Python's parser, which takes halves of characters and deeper values."""
+
+
+def _parse_all(body: bytes) -> Any:
     def refuse(constant: str) -> Any:
         raise ValueError(constant)
 
-    with suppress(ValueError, RecursionError):
-        value = json.loads(body.decode("utf-8", "replace"), parse_constant=refuse)
-        if isinstance(value, dict):
-            return value
-    raise RefusedRequestError("the body is not a JSON object", HTTPStatus.BAD_REQUEST)
+    return json.loads(body.decode("utf-8", "replace"), parse_constant=refuse)
 
 
 def _limit(value: object) -> int | None:

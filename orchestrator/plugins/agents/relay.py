@@ -16,7 +16,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from orchestrator.app.http_server import ResponseBrokenError, ServerLimits, serving
+from orchestrator.app.http_server import ResponseBrokenError, ServerLimits
 from orchestrator.core import events
 from orchestrator.core.errors import ConfigurationError, ContextLengthError, InvalidRequestError, ModelError
 from orchestrator.core.events import Defence, LimitReached, Warned
@@ -39,6 +39,7 @@ from orchestrator.engine.session.budget import (
     reserve,
     tell_failed,
 )
+from orchestrator.plugins.agents.box import Door
 from orchestrator.plugins.agents.protocols import (
     FORMS,
     RefusedRequestError,
@@ -50,7 +51,6 @@ from orchestrator.plugins.agents.protocols import (
 )
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from starlette.types import Receive, Scope, Send
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Emit, Event
     from orchestrator.engine.models.connect import AddressedModel
     from orchestrator.engine.models.transport import Attempts
-    from orchestrator.engine.models.wire import Wire
+    from orchestrator.engine.models.wire import Wire, WireRequest
     from orchestrator.engine.policy.secrets import Redactor
     from orchestrator.engine.profiles.base import ReplyPrice
     from orchestrator.engine.session.budget import Budget
@@ -139,16 +139,16 @@ _SPARE_SECONDS = 60.0
 _ASKED_NOTHING = Request(system="", messages=())
 
 
-class _CapReachedError(Exception):
-    """A cap leaves no room for the request. This error does not leave the relay."""
+class _CapReachedError(RefusedRequestError):
+    """A cap leaves no room for the request."""
 
     def __init__(self, limit: LimitReached) -> None:
-        super().__init__(limit.detail)
+        super().__init__(f"the cap of this task is reached: {limit.detail}", HTTPStatus.BAD_REQUEST)
         self.limit = limit
 
 
 @dataclass(eq=False)
-class Relay:
+class Relay(Door):
     """Relays the requests of one agent to one model server.
 
     Attributes:
@@ -178,8 +178,6 @@ class Relay:
     limits: RelayLimits = RelayLimits()
     limit: LimitReached | None = field(default=None, init=False)
     failure: ModelError | None = field(default=None, init=False)
-    _closing: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    _running: set[asyncio.Task[None]] = field(default_factory=set, init=False)
     _lanes: set[int] = field(default_factory=set, init=False)
     _seen: dict[bytes, int] = field(default_factory=dict, init=False)
     _told: set[str] = field(default_factory=set, init=False)
@@ -193,26 +191,8 @@ class Relay:
         check_price(self.budget, upstream.price, upstream.model)
         self._form = FORMS[upstream.provider]
         self._reader = RequestReader(self._form, self.redactor)
-        self._connection = ModelConnection(upstream.key, self.clock, self.random, upstream.options)
-
-    @property
-    def refusal(self) -> str | None:
-        """Why the relay stopped the agent, in words; None if it did not."""
-        return None if self.limit is None else f"the cap of this task is reached: {self.limit.detail}"
-
-    @property
-    def is_working(self) -> bool:
-        """Whether a request is being answered."""
-        return bool(self._running)
-
-    async def serve(self, listener: socket.socket) -> None:
-        """See `Serves`.
-
-        It raises a `ConfigurationError` if the environment's proxy or certificate settings cannot be used.
-        """
-        self._connection.open(self.upstream.wire.url)
-        longest = self.upstream.options.total_seconds + _SPARE_SECONDS
-        limits = ServerLimits(
+        longest = upstream.options.total_seconds + _SPARE_SECONDS
+        self.server_limits = ServerLimits(
             connections=self.limits.connections,
             streams=self.limits.connections,
             body_bytes=self.limits.body_bytes,
@@ -221,33 +201,37 @@ class Relay:
             stream_seconds=longest,
             end_seconds=1.0,
         )
-        async with serving(self, listener, limits=limits):
-            await self._closing.wait()
+        self.connection = ModelConnection(upstream.key, self.clock, self.random, upstream.options)
+
+    async def open(self) -> None:
+        """Load what the first request needs. Without this, the request itself does.
+
+        Raises:
+            ConfigurationError: the environment's proxy or certificate settings cannot be used.
+        """
+        import anyio.lowlevel
+
+        self.connection.open(self.upstream.wire.url)
+        await anyio.lowlevel.checkpoint()  # loads what it has for this kind of event loop
 
     async def close(self) -> None:
-        """See `Serves`. What runs counts with what it may cost."""
-        self._closing.set()
-        running = list(self._running)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        await self._connection.aclose()
+        """Stop serving. What runs counts with what it may cost."""
+        await super().close()
+        await self.connection.aclose()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond to one request. If the agent leaves, or the relay closes, the model's work is cancelled."""
         body = (await receive()).get("body", b"")
         if self._closing.is_set():
             raise ResponseBrokenError
-        work = asyncio.create_task(self._respond(scope, body, send))
+        work = self._start(self._respond(scope, body, send))
         leaving = asyncio.create_task(_left(receive))
-        self._running.add(work)
         try:
             await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in (work, leaving):
                 task.cancel()
             await asyncio.gather(work, leaving, return_exceptions=True)
-            self._running.discard(work)
         if work.cancelled():
             raise ResponseBrokenError
         work.result()
@@ -259,15 +243,12 @@ class Relay:
             await self._relay(self._read(asked, body), _headers(scope), reply)
         except RefusedRequestError as error:
             self._refused += 1
-            if error.is_forbidden and (scope["method"], scope["path"]) != _HARMLESS:
-                self._tell(Defence.NETWORK, f"a request of the agent was refused: {error}")
-            await self._say(reply, error.status, str(error))
-        except _CapReachedError as error:
-            self._refused += 1
-            if self.limit is None:
+            if isinstance(error, _CapReachedError) and self.limit is None:
                 self.limit = error.limit
                 self.emit(error.limit)
-            await self._say(reply, HTTPStatus.BAD_REQUEST, self.refusal or str(error))
+            if error.status == HTTPStatus.FORBIDDEN and (scope["method"], scope["path"]) != _HARMLESS:
+                self._tell(Defence.NETWORK, f"a request of the agent was refused: {error}")
+            await self._say(reply, error.status, str(error))
         except ModelError as error:
             self.failure = error
             await self._fail(reply, error)
@@ -315,15 +296,11 @@ class Relay:
                     worst = reservation.worst
                     emit(events.TurnStarted(self.budget.rounds, worst.tokens, worst.usd, request.asked))
                     most = min(self._bounded(request), reservation.reply_tokens)
-                    passed, bare = (
-                        _passed_on(headers, self._form),
-                        replace(_ASKED_NOTHING, max_output_tokens=most),
+                    bare = replace(_ASKED_NOTHING, max_output_tokens=most)
+                    call = _Call(
+                        self, request, bare, _passed_on(headers, self._form), reservation, reply, emit
                     )
-                    call = _Call(request, bare, passed, self.upstream, reservation, reply, emit, self.clock)
-                    try:
-                        said = await call.complete(self._connection)
-                    finally:
-                        self.upstream = call.upstream
+                    said = await call.complete()
                     self._longest_reply = max(self._longest_reply, said.usage.output_tokens)
                     if said.is_counted:
                         self._reader.count(request, said.usage.input_tokens)
@@ -398,47 +375,41 @@ class _Call:
     Attributes:
         bare: our own request with the same limit, which says how the model's server names things.
         headers: of the agent, as far as they are passed on.
-        upstream: the server, with its protocol as far as it was not refused.
     """
 
+    relay: Relay
     request: AgentRequest
     bare: Request
     headers: Mapping[str, str]
-    upstream: Upstream
     reservation: Reservation
     reply: _Reply
     emit: Emit
-    clock: Clock
 
-    async def complete(self, connection: ModelConnection) -> Response:
+    async def complete(self) -> Response:
         """Send the request until there is a whole reply, as our own session does, and pay for it."""
         self.reply.on_begin = lambda: self.emit(events.TextStarted())
         self.reservation.is_sent = True
-        attempts = connection.attempts()
-        while isinstance(said := await self._attempt(connection, attempts), ModelError):
+        attempts = self.relay.connection.attempts()
+        while isinstance(said := await self._attempt(attempts), ModelError):
             if not self._relax(said, attempts):
-                await self.clock.sleep(self._seconds_after(said, attempts))
+                await self.relay.clock.sleep(self._seconds_after(said, attempts))
         return self._settle(said)
 
-    def _content(self, wire: Wire) -> bytes:
-        own = wire.encode(self.bare, stream=self.request.stream)
+    def _content(self, own: WireRequest) -> bytes:
         return self.request.content(self.bare.max_output_tokens or 1, own.head)
 
-    def _signed(self, connection: ModelConnection) -> SignedRequest:
-        """Return the request as it is sent on: to our own address, with our own headers and the key."""
-        wire, query = self.upstream.wire, self.request.query
-        signed = connection.sign(wire, wire.encode(self.bare, stream=self.request.stream))
-        url = f"{signed.url}{'&' if '?' in signed.url else '?'}{query}" if query else signed.url
-        return SignedRequest(url, {**self.headers, **signed.headers}, self._content(wire))
-
-    async def _attempt(self, connection: ModelConnection, attempts: Attempts) -> Response | ModelError:
+    async def _attempt(self, attempts: Attempts) -> Response | ModelError:
         """Send the request once. Nothing is passed on before an event was read, so that a failure can be repeated."""
         self.reply.restart()
+        connection, wire, query = self.relay.connection, self.relay.upstream.wire, self.request.query
+        own = wire.encode(self.bare, stream=self.request.stream)
+        signed = connection.sign(wire, own)  # with our own address, our own headers and the key
+        url = f"{signed.url}{'&' if '?' in signed.url else '?'}{query}" if query else signed.url
         exchange = Exchange(
             connection,
-            self._signed(connection),
+            SignedRequest(url, {**self.headers, **signed.headers}, self._content(own)),
             attempts,
-            decoder=partial(self.upstream.wire.decoder, _ASKED_NOTHING),
+            decoder=partial(wire.decoder, _ASKED_NOTHING),
             stream=self.request.stream,
             tap=self.reply.take,
         )
@@ -453,11 +424,16 @@ class _Call:
 
     def _relax(self, failure: ModelError, attempts: Attempts) -> bool:
         """Leave out what the server refused of what the relay added; return whether there was something."""
-        wire = self.upstream.wire
-        relaxed = None if self.reply.has_begun else wire.relax(self.bare, failure)
-        if relaxed is None or self._content(wire) == self._content(relaxed) or not attempts.may_relax():
+        upstream = self.relay.upstream
+        relaxed = None if self.reply.has_begun else upstream.wire.relax(self.bare, failure)
+        if relaxed is None:
             return False
-        self.upstream = replace(self.upstream, wire=relaxed)
+        before, after = (
+            one.encode(self.bare, stream=self.request.stream) for one in (upstream.wire, relaxed)
+        )
+        if self._content(before) == self._content(after) or not attempts.may_relax():
+            return False
+        self.relay.upstream = replace(upstream, wire=relaxed)
         self.emit(Warned(f"{failure}; asked again without it"))
         return True
 
@@ -479,7 +455,7 @@ class _Call:
         usage = said.usage
         if not said.is_counted and not usage.input_tokens:
             usage = replace(usage, input_tokens=self.reservation.need.input_tokens)
-        usd, most_usd = cost_of(usage, self.upstream.price)
+        usd, most_usd = cost_of(usage, self.relay.upstream.price)
         self.reservation.settle(usage, most_usd)
         self.emit(events.ReplyReceived(said.message, said.finish, usage, usd, said.model))
         return replace(said, usage=usage)

@@ -1,8 +1,7 @@
 """An agent program at work in a session, in place of the loop: its box, its relay, its server of tools, and its turns.
 
 The files, the host's own tool calls and the relay's record are the truth. What the program tells, its stop reasons and
-its own costs are not. What it tells becomes `SubagentEvent`s with the agent's name, so that every view shows who said
-it.
+its own costs are not.
 
 The session's tools are served over HTTP: the Model Context Protocol in the form `Streamable HTTP`,
 https://modelcontextprotocol.io/specification/2025-06-18/basic/transports. Calls run by the session's own runner:
@@ -15,28 +14,20 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-import posixpath
-import re
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from acp import schema
 from starlette.responses import Response
 
-from orchestrator.app.http_server import ServerLimits, serving
-from orchestrator.core import events
-from orchestrator.core.changes import FileChange, FileVersion
-from orchestrator.core.errors import BadReplyError, ToolError
-from orchestrator.core.events import CallStatus, Defence
+from orchestrator.app.http_server import ServerLimits
+from orchestrator.core.errors import BadReplyError
 from orchestrator.core.json_rpc import read_message
 from orchestrator.core.messages import Image, ToolCall
-from orchestrator.core.prompts import one_line, render
-from orchestrator.core.todos import MOST_CHARACTERS, TodoList, TodoPriority, TodoStatus
+from orchestrator.core.prompts import render
 from orchestrator.engine.environments.running_program import ProgramReport
 from orchestrator.engine.profiles.base import Profile
-from orchestrator.engine.session.gate import Refusal
 from orchestrator.engine.session.loop import EndKind, SessionEnd, is_question
 from orchestrator.engine.tools.base import Order
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
@@ -44,225 +35,29 @@ from orchestrator.engine.tools.files import read_file
 from orchestrator.engine.tools.registry import ToolRegistry
 from orchestrator.engine.tools.search import glob, grep, list_dir
 from orchestrator.engine.tools.shell import run_shell_command
-from orchestrator.plugins.agents.box import HOME, MODEL_PORT, TOOLS_PORT, Start, boxed
-from orchestrator.plugins.agents.client import AgentConnection
+from orchestrator.plugins.agents.box import HOME, MODEL_PORT, TOOLS_PORT, Door, Start, boxed
+from orchestrator.plugins.agents.client import AgentConnection, Told
 from orchestrator.plugins.agents.known import fill_in
 from orchestrator.plugins.agents.relay import Relay, RelayLimits
 
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import AsyncGenerator, Callable, Container, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from starlette.types import Receive, Scope, Send
 
     from orchestrator.core.clock import Clock
-    from orchestrator.core.events import Emit, Event
     from orchestrator.core.messages import Message
     from orchestrator.engine.environments.running_program import RunningProgram
     from orchestrator.engine.environments.sandbox.bubblewrap import BubblewrapSandbox
     from orchestrator.engine.policy.secrets import Redactor
-    from orchestrator.engine.session.budget import Budget
     from orchestrator.engine.session.calls import CallEnd, ToolRunner
-    from orchestrator.engine.session.gate import Gate
     from orchestrator.engine.session.loop import Inputs
     from orchestrator.engine.tools.base import Ends, Tool
     from orchestrator.engine.tools.control import MayFinish, Propose, RunTests
+    from orchestrator.plugins.agents.client import Protect
     from orchestrator.plugins.agents.known import AgentKind, Installed
     from orchestrator.plugins.agents.relay import Upstream
-
-    Protect = Callable[[FileChange], str | None]
-    """Returns why the change to a file waits for a person, or None."""
-
-_TITLE_CHARS, _OUTPUT_CHARS, _TEXT_CHARS = 200, 20_000, 20_000
-_MOST_CALLS = 5_000
-_READS = frozenset({"read", "search", "think", "fetch", "switch_mode"})
-_EDITS = frozenset({"edit", "delete", "move"})
-_STATUSES = {"completed": CallStatus.OK, "failed": CallStatus.FAILED}
-_ANY_FILE = FileVersion("100644", b"", 0)
-_WORD = re.compile(r"[A-Za-z]+(?:_[A-Za-z]+)*")
-_MOST_WORDS = 6
-
-
-@dataclass
-class Told:
-    """What one agent tells in one session, and the answers to its requests, as the gate answers a model's calls.
-
-    Attributes:
-        agent: its name in events.
-        emit: receives the events.
-        ours: the names of the host's tools, whose calls the host itself tells of.
-        root: the clone's tree. Nothing else may be edited.
-        gate: decides about commands.
-        runs_commands: whether the agent may run commands at all.
-        budget: counts what was refused.
-        last_text: what it said since its last call, which is its last word at the end of a turn.
-    """
-
-    agent: str
-    emit: Emit
-    ours: Container[str]
-    root: str
-    gate: Gate
-    protect: Protect
-    runs_commands: bool
-    budget: Budget
-    clock: Clock
-    last_text: str = ""
-    _calls: dict[str, str] = field(default_factory=dict)
-    _ended: set[str] = field(default_factory=set)
-    _is_full: bool = False
-
-    def told(self, update: Any) -> None:
-        """See `Listener`."""
-        match update:
-            case schema.AgentMessageChunk(content=schema.TextContentBlock(text=text)):
-                self.last_text = (self.last_text + text)[:_TEXT_CHARS]
-                self._tell(events.TextDelta(text[:_TEXT_CHARS]))
-            case schema.AgentThoughtChunk(content=schema.TextContentBlock(text=text)):
-                self._tell(events.ReasoningDelta(text[:_TEXT_CHARS]))
-            case schema.ToolCallStart() | schema.ToolCallProgress():
-                if isinstance(update, schema.ToolCallStart):
-                    self._begin(update)
-                if update.status in _STATUSES:
-                    self._end(update.tool_call_id, _STATUSES[update.status], _output(update))
-            case schema.AgentPlanUpdate():
-                self._plan(update)
-            case _:
-                pass
-
-    def end_turn(self) -> str:
-        """Keep what was said last, end the calls that have no end, and return that text."""
-        text = self._flush()
-        for number in [one for one in self._calls if one not in self._ended]:
-            self._end(number, CallStatus.INTERRUPTED, "the turn ended before this call")
-        return text
-
-    def may(self, call: schema.ToolCallUpdate) -> bool:
-        """See `Listener`."""
-        if call.kind in {None, "other"} and self._is_ours(call.title or ""):
-            return True
-        self._begin(call)
-        refusal = self._refusal(call)
-        if refusal is not None:
-            self.budget.count_denial()
-            self.emit(events.Guarded(refusal.defence, f"{self.agent} asked, and was refused: {refusal}"))
-            self._end(call.tool_call_id, CallStatus.REFUSED, str(refusal))
-        return refusal is None
-
-    def _refusal(self, call: schema.ToolCallUpdate) -> Refusal | None:
-        """Return why the agent may not do this; None if it may."""
-        if call.kind in _READS:
-            return None
-        if call.kind in _EDITS:
-            paths = _paths(call)
-            refusals = filter(None, map(self._refusal_of_edit, paths))
-            return next(refusals, None) if paths else Refusal("the edit names no file", Defence.PATHS)
-        command = _command(call.raw_input) or call.title or ""
-        if not self.runs_commands:
-            return Refusal(f"no command runs here: {_line(command)}", Defence.LEVEL)
-        tool = run_shell_command()
-        found = self.gate(tool, ToolCall(call.tool_call_id, tool.name, {"command": command}))
-        return found if found is None or isinstance(found, Refusal) else Refusal(found, Defence.COMMANDS)
-
-    def _refusal_of_edit(self, path: str) -> Refusal | None:
-        inside = posixpath.relpath(posixpath.normpath(posixpath.join(self.root, path)), self.root)
-        if inside.split("/")[0] in {"..", ".", ".git"}:
-            return Refusal(f"{_line(path)} is outside of the clone's files", Defence.PATHS)
-        reason = self.protect(FileChange(inside, None, _ANY_FILE))
-        words = f"{_line(inside)} waits for a person: {reason}"
-        return Refusal(words, Defence.PROTECTED_PATHS) if reason else None
-
-    def _is_ours(self, title: str) -> bool:
-        """Return whether a call is one of the host's tools, such as `mcp__pullwright__finish`, by its title."""
-        words = _WORD.findall(title[:_TITLE_CHARS].replace("pullwright_", "pullwright "))
-        return len(words) <= _MOST_WORDS and "pullwright" in words and any(one in self.ours for one in words)
-
-    def _tell(self, event: Event) -> None:
-        self.emit(events.SubagentEvent(self.agent, event))
-
-    def _flush(self) -> str:
-        text, self.last_text = self.last_text.strip(), ""
-        if text:
-            self._tell(events.PlanAccepted(text, 0))
-        return text
-
-    def _begin(self, call: Any) -> None:
-        number, title = self._named(call.tool_call_id), call.title or ""
-        if number in self._calls or self._is_ours(title):
-            return
-        if len(self._calls) >= _MOST_CALLS:
-            words = f"{self.agent} told of more than {_MOST_CALLS:,} calls; the others are not recorded"
-            if not self._is_full:
-                self.emit(events.Warned(words))
-            self._is_full = True
-            return
-        self._flush()
-        name = self._calls[number] = self._named(title or call.kind or "call")
-        self._tell(events.ToolCallStarted(number, name, _arguments(call)))
-
-    def _named(self, title: str) -> str:
-        """Return a title as it can be shown: one line, in which a terminal finds nothing to carry out."""
-        return one_line(title, limit=_TITLE_CHARS, keep="`")
-
-    def _end(self, number: str, status: CallStatus, output: str) -> None:
-        number = self._named(number)
-        if number in self._calls and number not in self._ended:
-            self._ended.add(number)
-            self._tell(events.ToolCallEnded(number, self._calls[number], status, output))
-
-    def _plan(self, update: schema.AgentPlanUpdate) -> None:
-        """Show the agent's plan as the todo list."""
-        todos, now = TodoList(), self.clock.now()
-        with suppress(ToolError, ValueError):  # the rest of a plan that is too long, or has an empty line
-            for entry in update.entries:
-                item = todos.add(entry.content[:MOST_CHARACTERS], TodoPriority(entry.priority), now)
-                todos.update(item.id, now, status=TodoStatus(entry.status))
-        self.emit(events.TodosChanged(todos.items, todos.added))
-
-
-def _line(text: str) -> str:
-    return one_line(text, limit=_TITLE_CHARS)
-
-
-def _command(given: Any) -> str:
-    """Return the command in the input of a call, as programs write it: the last word of `bash -lc COMMAND` counts."""
-    value = given.get("command", given.get("cmd")) if isinstance(given, dict) else None
-    value = str(value[-1]) if isinstance(value, list) and value else value
-    return value if isinstance(value, str) else ""
-
-
-def _paths(call: Any) -> list[str]:
-    """Return the files that an edit names: its places, and its differences."""
-    found = [one.path for one in call.locations or ()]
-    found += [one.path for one in call.content or () if isinstance(one, schema.FileEditToolCallContent)]
-    return list(dict.fromkeys(found))
-
-
-def _arguments(call: Any) -> dict[str, Any]:
-    """Return what a call is about, in a bounded form: its kind, its places, and its input as text."""
-    told: dict[str, Any] = {"kind": str(call.kind or "other")}
-    if places := _paths(call):
-        told["paths"] = [_line(path) for path in places[:20]]
-    if call.raw_input:
-        told["input"] = json.dumps(call.raw_input, default=str)[:_OUTPUT_CHARS]
-    return told
-
-
-def _output(update: Any) -> str:
-    """Return the text of a call's result, and its differences, in a bounded form."""
-    parts = []
-    for one in update.content or ():
-        if isinstance(one, schema.FileEditToolCallContent):
-            parts.append(f"{one.path}\n- {one.old_text or ''}\n+ {one.new_text}")
-        elif (inner := getattr(one, "content", None)) is not None and isinstance(
-            inner, schema.TextContentBlock
-        ):
-            parts.append(inner.text)
-    if not parts and update.raw_output:
-        parts.append(json.dumps(update.raw_output, default=str))
-    return "\n".join(parts)[:_OUTPUT_CHARS]
-
 
 MOST_ANSWER_CHARS = 9_500
 """One program cuts what is longer than 10,000 characters."""
@@ -286,7 +81,7 @@ LIMITS = ServerLimits(
 the call that ended the session still waits."""
 
 
-class HostTools:
+class HostTools(Door):
     """The tools of one session as an ASGI application.
 
     Args:
@@ -299,31 +94,16 @@ class HostTools:
         ended: set at that moment, or when a call failed by `error`.
     """
 
+    server_limits = LIMITS
+
     def __init__(self, runner: ToolRunner, token: str, instructions: str) -> None:
+        super().__init__()
         self._runner, self._token, self._instructions = runner, token, instructions
         self._alone, self._together = asyncio.Lock(), asyncio.Semaphore(_MOST_AT_ONCE)
-        self._calls: dict[asyncio.Task[CallEnd], str | int] = {}
-        self._closing, self._numbers = asyncio.Event(), count(1)
+        self._numbers = count(1)
         self.ending: Ends | None = None
         self.ended = asyncio.Event()
         self.error: BaseException | None = None
-
-    @property
-    def is_working(self) -> bool:
-        """Whether a call runs."""
-        return bool(self._calls)
-
-    async def serve(self, listener: socket.socket) -> None:
-        """See `Serves`."""
-        async with serving(self, listener, limits=LIMITS):
-            await self._closing.wait()
-
-    async def close(self) -> None:
-        """See `Serves`. What the calls started has ended then, too."""
-        self._closing.set()
-        for call in self._calls:
-            call.cancel()
-        await asyncio.gather(*self._calls, return_exceptions=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -381,9 +161,7 @@ class HostTools:
         headers = [(b"content-type", b"text/event-stream")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await _piece(send, b": working\n\n")
-        task = asyncio.ensure_future(self._run(call))
-        self._calls[task] = number
-        task.add_done_callback(self._calls.pop)
+        task = self._start(self._run(call), number)
         try:
             while not (await asyncio.wait([task], timeout=_PING_SECONDS))[0]:
                 await _piece(send, b": working\n\n")
@@ -424,7 +202,7 @@ class HostTools:
 
     def _cancel(self, number: Any) -> None:
         """Cancel a running call. One program says so of calls that have ended, too."""
-        for task, name in self._calls.items():
+        for task, name in self._running.items():
             if name == number:
                 task.cancel()
 
@@ -599,18 +377,12 @@ class AgentProgram:
             "window": str(self.window),
         }
         filled = fill_in(self.kind, self.level, values, runner.told)
-        start = Start(
-            self.installed.argv,
-            folder,
-            getattr(runner.environment, "repositories", (".git",)),
-            self.installed.readable,
-            filled.environment,
-            filled.files,
-            is_bare=not commands,
-        )
+        repositories = getattr(runner.environment, "repositories", (".git",))
+        start = Start(self.installed, filled, folder, repositories, is_bare=not commands)
         # What it changes is found in the files, as after commands.
         runner.ledger.shell_used = True
         report, doors = ProgramReport(), {MODEL_PORT: relay, TOOLS_PORT: tools}
+        await relay.open()
         async with self.parts.box(start, self.sandbox, self.inherited, doors, report) as running:
             connection = self.parts.connection(self.kind.title, running, report, told)
             try:

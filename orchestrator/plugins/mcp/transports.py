@@ -203,7 +203,7 @@ async def stdio_transport(start: ProgramStart, report: ProgramReport) -> AsyncGe
 
     try:
         async with _started(start, report) as running, anyio.create_task_group() as tasks:
-            for work in (read(running), write(running), running.listen(), running.watch()):
+            for work in (read(running), write(running)):
                 tasks.start_soon(_until_closed, work)
             yield read_stream, write_stream
             tasks.cancel_scope.cancel()

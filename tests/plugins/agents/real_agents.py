@@ -40,6 +40,7 @@ class Played:
         look: calls that it needs before an edit; a path in braces is that of the clone.
         edit: the call that replaces OLD by NEW in `calc.py`.
         shell: the call that runs LINE.
+        own: path and body of a request that the agent itself could send.
     """
 
     protocol: Protocol
@@ -48,6 +49,7 @@ class Played:
     look: tuple[tuple[str, Mapping[str, Any] | str], ...]
     edit: tuple[str, Mapping[str, Any] | str]
     shell: tuple[str, Mapping[str, Any]]
+    own: tuple[str, Mapping[str, Any]]
 
     def mend(self, old: str = "a - b", new: str = "a + b") -> tuple[str, Mapping[str, Any] | str]:
         """The call that replaces one expression in `calc.py` by another."""
@@ -58,6 +60,7 @@ class Played:
 
 
 _FILE = "{clone}/calc.py"
+_HELLO = {"model": "MODEL", "stream": True, "messages": [{"role": "user", "content": "Hello"}]}
 AGENTS = {
     "claude": Played(
         Protocol.MESSAGES,
@@ -66,6 +69,7 @@ AGENTS = {
         (("^Read$", {"file_path": _FILE}),),
         ("^Edit$", {"file_path": _FILE, "old_string": "OLD", "new_string": "NEW"}),
         ("^Bash$", {"command": "LINE", "description": "Look."}),
+        ("/v1/messages", {**_HELLO, "max_tokens": 100}),
     ),
     "codex": Played(
         Protocol.RESPONSES,
@@ -77,6 +81,7 @@ AGENTS = {
             "*** Begin Patch\n*** Update File: calc.py\n@@\n def add(a, b):\n-    return OLD\n+    return NEW\n*** End Patch\n",
         ),
         ("^(exec_command|shell_command|shell)$", {"cmd": "LINE", "command": "LINE"}),
+        ("/v1/responses", {"model": "MODEL", "stream": True, "input": "Hello"}),
     ),
     "gemini": Played(
         Protocol.GEMINI,
@@ -88,6 +93,10 @@ AGENTS = {
             {"file_path": _FILE, "instruction": "Make it add.", "old_string": "OLD", "new_string": "NEW"},
         ),
         ("^run_shell_command$", {"command": "LINE", "description": "Look."}),
+        (
+            "/v1beta/models/MODEL:streamGenerateContent?alt=sse",
+            {"contents": [{"role": "user", "parts": [{"text": "Hello"}]}]},
+        ),
     ),
     "opencode": Played(
         Protocol.CHAT,
@@ -96,6 +105,7 @@ AGENTS = {
         (("^read$", {"filePath": _FILE}),),
         ("^edit$", {"filePath": _FILE, "oldString": "OLD", "newString": "NEW"}),
         ("^bash$", {"command": "LINE", "description": "Look."}),
+        ("/v1/chat/completions", _HELLO),
     ),
 }
 

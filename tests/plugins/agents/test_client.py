@@ -47,7 +47,7 @@ class Listener:
     def __init__(self) -> None:
         self.updates: list[Any] = []
 
-    def told(self, update: Any) -> None:
+    def take(self, update: Any) -> None:
         self.updates.append(update)
 
     def may(self, call: Any) -> bool:
@@ -85,7 +85,7 @@ async def connected(prompt: list[Any]) -> tuple[AgentConnection, Program, Listen
     program = Program({"initialize": [HELLO], "session/new": [OPENED], "session/prompt": prompt})
     listener = Listener()
     report = ProgramReport("first\nlast words\n")
-    connection = Short("agent", cast("Any", program), report, listener)
+    connection = Short("agent", cast("Any", program), report, cast("Any", listener))
     await connection.begin("/clone", ("http://127.0.0.1:1/mcp", "token"), "", {"key": "value"})
     return connection, program, listener
 
@@ -208,7 +208,7 @@ async def test_lines_in_no_form_of_the_protocol_are_passed_over() -> None:
 
 async def test_a_newer_protocol_is_refused() -> None:
     program = Program({"initialize": [{"result": {"protocolVersion": 2}}]})
-    connection = AgentConnection("agent", cast("Any", program), ProgramReport(), Listener())
+    connection = AgentConnection("agent", cast("Any", program), ProgramReport(), cast("Any", Listener()))
     with pytest.raises(ConfigurationError, match="speaks version 2"):
         await connection.begin("/clone", None, "", {})
     await connection.close()
@@ -216,7 +216,9 @@ async def test_a_newer_protocol_is_refused() -> None:
 
 async def test_a_program_that_hangs_at_its_start_is_given_up() -> None:
     program = Program({"initialize": []})
-    connection = Hasty("agent", cast("Any", program), ProgramReport("still loading\n"), Listener())
+    connection = Hasty(
+        "agent", cast("Any", program), ProgramReport("still loading\n"), cast("Any", Listener())
+    )
     with pytest.raises(BadReplyError, match="agent did not answer within 0 s: still loading"):
         await connection.begin("/clone", None, "", {})
     await connection.close()

@@ -242,7 +242,7 @@ async def test_a_stream_passes_byte_for_byte_and_its_own_usage_is_paid(protocol:
         assert reply.usd == 120.0
         assert (rig.budget.usage.total_tokens, rig.budget.usd, rig.budget.rounds) == (120, 120.0, 1)
         assert rig.budget.reserved == set()
-        assert rig.relay.refusal is None
+        assert rig.relay.limit is None
 
 
 @EVERYONE
@@ -503,7 +503,8 @@ async def test_a_reached_cap_is_a_400_in_the_vendor_s_form_before_anything_is_se
         assert "the cap of this task is reached" in words_of(got)
         assert "credit balance" not in words_of(got)
         assert rig.server.requests == []
-        assert rig.relay.refusal == words_of(got)
+        assert rig.relay.limit
+        assert words_of(got) == f"the cap of this task is reached: {rig.relay.limit.detail}"
         assert [one.limit for one in rig.told(LimitReached)] == ["usd"]
         assert (await rig.ask(body_of(protocol, "x"))).status == 400
         assert len(rig.told(LimitReached)) == 1
@@ -526,7 +527,7 @@ async def test_of_twenty_at_once_the_rounds_let_three_through() -> None:
         statuses = sorted(got.status for got in await asyncio.gather(*asked))
         assert statuses == [*[200] * 3, *[400] * 17]
         assert len(rig.server.requests) == 3
-        assert "3 of 3 rounds" in (rig.relay.refusal or "")
+        assert "3 of 3 rounds" in str(rig.relay.limit)
 
 
 async def test_a_request_waits_if_only_another_one_that_runs_leaves_no_room() -> None:
@@ -581,7 +582,7 @@ async def test_minutes_that_are_over_stop_a_reply_in_the_middle() -> None:
         got = await rig.ask()
         gate.set()
         assert (got.status, got.is_whole) == (200, False)
-        assert "minutes" in (rig.relay.refusal or "")
+        assert "minutes" in str(rig.relay.limit)
 
 
 def limit_in(protocol: Protocol, sent: Mapping[str, Any]) -> object:
@@ -855,6 +856,28 @@ def test_a_tool_of_the_vendor_s_is_left_out_of_a_namespace_inside_another_one() 
     assert outer["tools"] == [{**inner, "tools": [function]}]
 
 
+def test_text_that_one_parser_refuses_is_read_by_the_other() -> None:
+    # Halves of characters, and bytes that are no UTF-8: agents send what files and commands gave.
+    for given, passed in (
+        (b'"\\ud83d"', "?"),
+        (b'"\xff"', "\ufffd"),
+        (b"1.0", 1.0),
+        (b'"caf\xc3\xa9"', "caf\u00e9"),
+    ):
+        body = b'{"model": "%s", "input": [], "metadata": {"x": %s}}' % (MODEL.encode(), given)
+        request = RequestReader(FORMS[Provider.OPENAI_RESPONSES], Redactor()).read(Asked(), body)
+        assert json.loads(request.content(9, {}))["metadata"] == {"x": passed}
+
+
+async def test_settings_that_cannot_be_used_are_told_before_an_agent_is_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", "rubbish://nowhere")
+    async with rigged(Protocol.MESSAGES) as rig:
+        with pytest.raises(ConfigurationError, match="proxy"):
+            await rig.relay.open()
+
+
 WIRE = Path(__file__).parents[2] / "data" / "wire"
 
 
@@ -1049,7 +1072,7 @@ async def test_a_server_that_stays_busy_ends_in_a_400(protocol: Protocol) -> Non
         assert got.headers["x-should-retry"] == "false"
         assert len(rig.server.requests) == 5
         assert rig.budget.usd == 0.0
-        assert rig.relay.refusal is None
+        assert rig.relay.limit is None
         assert rig.relay.failure is not None
         assert rig.told(ReplyReceived) == []
 
@@ -1276,7 +1299,7 @@ async def test_an_agent_that_asks_without_end_is_stopped() -> None:
             assert (await rig.ask(path=f"/v1/{number}")).status == 403
         assert rig.told(LimitReached) == []
         assert (await rig.ask()).status == 400
-        assert "5 requests" in (rig.relay.refusal or "")
+        assert "5 requests" in str(rig.relay.limit)
         assert rig.server.requests == []
 
 

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from orchestrator.engine.environments.running_program import ProgramReport
     from orchestrator.engine.environments.sandbox.bubblewrap import BubblewrapSandbox
-    from orchestrator.plugins.agents.box import Serves, Start
-    from orchestrator.plugins.agents.client import AgentConnection
-    from orchestrator.plugins.agents.work import AgentParts, Told
+    from orchestrator.plugins.agents.box import Door, Start
+    from orchestrator.plugins.agents.client import AgentConnection, Told
+    from orchestrator.plugins.agents.work import AgentParts
 
 _SECONDS = 20
 _MANY = 1_000_000_000
@@ -50,11 +50,11 @@ async def _unboxed(
     start: Start,
     _sandbox: BubblewrapSandbox,
     inherited: Mapping[str, str],
-    doors: Mapping[int, Serves],
+    doors: Mapping[int, Door],
     report: ProgramReport,
 ) -> AsyncGenerator[RunningProgram]:
     """Start the program as any other program of the user's, with doors at ports of this machine."""
-    environment = dict(start.environment)
+    environment = dict(start.filled.environment)
     async with AsyncExitStack() as stack:
         for port, door in doors.items():
             listener = socket.create_server(("127.0.0.1", 0))
@@ -65,16 +65,9 @@ async def _unboxed(
             stack.push_async_callback(asyncio.wait, [serving])
             stack.push_async_callback(door.close)
         command = Command("", start.folder, {**inherited, **environment}, 1)
-        running = RunningProgram(ProgramLaunch(start.argv, command), report, _LINE_BYTES, _MANY)
+        running = RunningProgram(ProgramLaunch(start.installed.argv, command), report, _LINE_BYTES, _MANY)
         await running.start(stack)
-        helpers = [asyncio.ensure_future(work) for work in (running.listen(), running.watch())]
-        try:
-            yield running
-        finally:
-            await running.end()
-            for one in helpers:
-                one.cancel()
-            await asyncio.gather(*helpers, return_exceptions=True)
+        yield running
 
 
 class _PassingRelay(Relay):
@@ -108,7 +101,7 @@ def _patient() -> type[AgentConnection]:
 
 
 def _showing() -> type[Told]:
-    from orchestrator.plugins.agents.work import Told
+    from orchestrator.plugins.agents.client import Told
 
     class Showing(Told):
         """Shows names as they are told."""
