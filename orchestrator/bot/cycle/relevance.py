@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
 from orchestrator.core.prompts import fenced, shown_path
-from orchestrator.engine.profiles.base import OTHER_DOCUMENTS, counting_documents, rule_files
+from orchestrator.engine.profiles.base import OTHER_DOCUMENTS, counting_documents, documents_in_rule_folders
 from orchestrator.engine.tools.textfile import decode_text
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ class Library:
     ) -> None:
         links = links or {}
         shown = _plainly_named([file for file in files if may_show(file)], visible)
-        rules = rule_files(file.path for file in files if file.kind == "file")
+        rules = documents_in_rule_folders(file.path for file in files if file.kind == "file")
         self.documents = (*documents, *OTHER_DOCUMENTS, *rules) if documents else ()
         self.known = {file.path for file in files if file.kind == "file"}.difference(restored)
         here = {path: path for path in self.known} | {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from orchestrator.core.errors import FileTooLargeError, FileUnreadableError, ToolError
 from orchestrator.core.prompts import fence_after
 from orchestrator.engine.environments.patterns import path_test
-from orchestrator.engine.profiles.base import OTHER_DOCUMENTS, UNIVERSAL_DOCUMENT, rule_files
+from orchestrator.engine.profiles.base import OTHER_DOCUMENTS, UNIVERSAL_DOCUMENT, documents_in_rule_folders
 from orchestrator.engine.tools.textfile import UnknownEncodingError, decode_text
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def texts_to_read(paths: Iterable[str]) -> list[str]:
     wanted |= {name.lower() for name in (UNIVERSAL_DOCUMENT, *OTHER_DOCUMENTS)}
     wanted |= {f"{folder}{name}" for folder in _FOLDERS for name in _READMES}
     paths = list(paths)
-    rules = set(rule_files(paths))  # those at the top have the name that is their path
+    rules = set(documents_in_rule_folders(paths))  # those at the top have the name that is their path
     return sorted(path for path in paths if path.lower() in wanted or path in rules)
 
 
@@ -430,7 +430,7 @@ class RepositoryRules:
 
 def _is_document(path: str, links: Mapping[str, str]) -> bool:
     names = {UNIVERSAL_DOCUMENT.lower(), *(name.lower() for name in OTHER_DOCUMENTS)}
-    return path.lower() in names or path in links.values() or rule_files([path]) == [path]
+    return path.lower() in names or path in links.values() or documents_in_rule_folders([path]) == [path]
 
 
 async def read_repository_rules(

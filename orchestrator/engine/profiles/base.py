@@ -212,7 +212,7 @@ class Orientation:
     documents_cut: bool = False
 
 
-def rule_files(paths: Iterable[str]) -> list[str]:
+def documents_in_rule_folders(paths: Iterable[str]) -> list[str]:
     """Return the names of files in other programs' folders of rules, each below the folder that it is about."""
     ending = (path for path in paths if path.endswith(_RULE_ENDS))
     starts = ((path, f"/{path}".rfind(f"/{folder}")) for path in ending for folder in _RULE_FOLDERS)
@@ -226,7 +226,7 @@ def counting_documents(paths: Iterable[str], documents: Sequence[str]) -> set[st
     one folder of rules.
     """
     paths = list(paths)
-    rules = rule_files(paths)
+    rules = documents_in_rule_folders(paths)
     groups = [[name] for name in OTHER_DOCUMENTS] + [
         [name for name in rules if name.startswith(folder)] for folder in _RULE_FOLDERS
     ]

@@ -310,8 +310,7 @@ class _Reader:
     ) -> list[McpServer | None]:
         """Return the server of each entry. A wrong one in a file of another program costs the others nothing.
 
-        Raises:
-            ConfigurationError: an entry of the person's own file is wrong, or each of the other file.
+        One of the person's own file is an error, and so is a foreign file in which each is wrong.
         """
         found: list[McpServer | None] = []
         wrong: list[ConfigurationError] = []
