@@ -21,6 +21,7 @@ from orchestrator.bot.verification.base import (
     Runs,
     may_contain,
 )
+from orchestrator.bot.verification.page import verified
 from orchestrator.bot.verification.verdict import (
     ChangeVerdict,
     FindingKind,
@@ -679,6 +680,19 @@ def test_of_many_failures_those_of_tests_come_before_those_of_files() -> None:
 def test_one_test_and_several_are_said(names: tuple[str, ...], words: str) -> None:
     finding = RunFinding(FindingKind.BROKEN, names, ("",) * len(names))
     assert ChangeVerdict(runs_of(GREEN, GREEN, GREEN), (finding,)).reasons == (words,)
+
+
+def test_the_event_of_a_verdict_has_what_it_says() -> None:
+    verdict = ChangeVerdict(runs_of(GREEN, GREEN, GREEN), (RunFinding(FindingKind.BROKEN, ("a",), ("",)),))
+    event = verified(verdict, ["why"], "mend it", "the change's")
+    assert (event.tree, event.is_red, event.reasons, event.refusal) == (
+        "the change's",
+        True,
+        ("why",),
+        "mend it",
+    )
+    assert (event.proof, event.base_fails, event.tests["proof"]) == (Proof.FAILED, "", "failed")
+    assert verified(verdict, ()).tree == verdict.runs.tree
 
 
 def test_a_kept_run_proves_what_a_run_with_the_change_would() -> None:
