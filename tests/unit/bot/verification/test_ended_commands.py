@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from orchestrator.bot.verification.base import NO_TEST_RAN, CaseResult, CaseStatus, RunKind, RunResult
+from orchestrator.bot.verification.printed import first_error, printed_failure
 from orchestrator.bot.verification.reports import (
     EndedCommand,
     by_id,
-    first_error,
-    printed_failure,
     read_report,
     run_result,
     why_stopped,
