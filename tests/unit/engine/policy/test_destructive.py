@@ -121,7 +121,7 @@ HARMLESS = [
     "cd /usr; cd -; rm -rf ../*", "nice 5 echo rm -rf /", 'rm -rf "${PWD:-/}"', 'rm -rf "${PWD:-+/../../../../../../../../../usr}"',
     "sudo -E echo rm -rf /", "read x; rm -rf /$x", "rm -rf /tmp/$nothing", "rm -rf build/$nothing", "cp /dev/sda x", "rsync -a --delete /usr/ backup/", "chmod -R 755 ~",
     "cd '' && rm -rf *", "systemctl status reboot", "telinit 5 0", "echo 'rm -rf /' | sh build.sh",
-    "git commit -m 'run $0 & $0'",
+    "git commit -m 'run $0 & $0'", "uv run echo rm -rf /", "setarch x86_64 echo rm -rf /", "poetry run echo rm -rf /",
 ]  # fmt: skip
 
 
