@@ -252,11 +252,16 @@ class HostRuns:
             control = await in_thread(self._control_for, tree)
             ended = await self._run(tree, self._options.command, control, most_ms)
             base = self._results[self._base_tree]
-            result, control_failed = await self._result(kind, tree, ended, expects=base, most_ms=most_ms)
+            result, control_failed = await self._result(kind, tree, ended, expects=base)
             if control is not None and not control_failed and result.is_green:
                 result = replace(result, problem=await in_thread(self._problem_without_control, tree, ended))
             if most_ms is None or not result.was_stopped:
                 self._results[tree] = result
+            elif ended.ran.timed_out and most_ms < self._timeout_ms:
+                seconds = f"{most_ms / 1_000:.0f} seconds"
+                result = replace(
+                    result, problem=f"did not end within {seconds}, the limit of one of several tries"
+                )
             self._on_run(kind, result)
         return replace(result, kind=kind)
 
@@ -566,17 +571,10 @@ class HostRuns:
         return self._slot
 
     async def _result(
-        self,
-        kind: RunKind,
-        tree: str,
-        ended: EndedCommand,
-        *,
-        expects: RunResult | None = None,
-        most_ms: int | None = None,
+        self, kind: RunKind, tree: str, ended: EndedCommand, *, expects: RunResult | None = None
     ) -> tuple[RunResult, bool]:
         """Call `run_result` in a thread, because reports are long."""
-        minutes = min(round((most_ms or self._timeout_ms) / 60_000, 1), self._options.minutes)
-        read = partial(run_result, minutes=minutes, expects=expects)
+        read = partial(run_result, minutes=self._options.minutes, expects=expects)
         return await in_thread(read, kind, tree, ended)
 
 

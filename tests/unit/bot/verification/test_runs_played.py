@@ -86,7 +86,7 @@ async def test_a_guess_is_stopped_early_and_what_it_did_until_then_is_forgotten(
         ended = await runs.verify(change)
     assert limits[:3] == [600_000, 20_000, 600_000]
     assert stopped.after is not None
-    assert "0.3 minutes" in stopped.after.problem
+    assert "within 20 seconds, the limit of one of several tries" in stopped.after.problem
     assert ended.after is not None
     assert not ended.after.problem
 
