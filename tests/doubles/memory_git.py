@@ -582,10 +582,17 @@ class MemoryClone(Clone):
         return AppliedWork(paths, conflicts, base_moved=old != self._base_files)
 
     def moved_base(self) -> MovedBase | None:
-        tip = self._server_tip("refs/heads/main")
+        tip = self._server_tip(f"refs/heads/{self.base_branch}")
         if tip is None:
-            raise BaseConflictError("the branch main does not exist any more")
+            raise BaseConflictError(f"the branch {self.base_branch} does not exist any more")
         return None if tip == self.base_commit else MovedBase(tip, self.base_commit not in self._history(tip))
+
+    def rename_base(self, branch: str) -> bool:
+        tip = self._server_tip(f"refs/heads/{branch}")
+        if tip is None or self.base_commit not in self._history(tip):
+            return False
+        self.base_branch = branch
+        return True
 
     def put_onto(self, base: MovedBase, touched: set[str], *, include_commands: bool) -> list[str]:
         self._check()

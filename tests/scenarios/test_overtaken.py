@@ -178,6 +178,44 @@ def test_a_base_that_moved_is_what_the_change_is_put_onto(hosted: Hosted) -> Non
     assert f"main has moved: the change is put onto {hosted.repo.branches()['main'][:10]}" in said
 
 
+def test_a_base_that_was_renamed_is_followed(hosted: Hosted) -> None:
+    result = meanwhile(hosted, renamed_base)
+    assert result["outcome"] == "proposed", result
+    assert [pull.base for pull in hosted.repo.pulls.values()] == ["trunk"]
+    assert hosted.git("rev-parse", f"{BRANCH}^") == hosted.repo.branches()["trunk"]
+    said = [event["message"] for event in hosted.stage.events() if event["type"] == "Warned"]
+    assert "main was renamed: the base is trunk now" in said
+
+
+def test_a_base_that_a_person_named_is_not_followed(hosted: Hosted) -> None:
+    result = meanwhile(hosted, renamed_base, "--base", "main")
+    assert (result["outcome"], result["pull_request"]) == ("conflict", None)
+    assert "the branch main does not exist any more" in result["reason"]
+
+
+def test_unfinished_work_on_a_renamed_base_is_kept_on_the_remote(hosted: Hosted) -> None:
+    def reply(_request: object) -> Any:
+        renamed_base(hosted)
+        return do(FIX)
+
+    give_up = do(("finish", {"reason": "I give up."}))
+    hosted.stage.script(reply, give_up, give_up)
+    assert hosted.stage.run().result["saved"] == "refs/pullwright/wip/issue-1"
+
+
+def test_a_base_that_is_gone_keeps_the_work_on_this_machine_and_says_so(hosted: Hosted) -> None:
+    result = meanwhile(hosted, deleted_base)
+    assert (result["outcome"], result["saved"]) == ("conflict", None)
+    (told,) = hosted.ours(1)
+    assert "name the branch to start from with" in told.body
+    assert "The work is kept on the machine of this run alone" in told.body
+    assert "and the next cycle goes on with it" not in told.body
+    hosted.stage.script(do(PROPOSE, FINISH))
+    done = hosted.stage.run()
+    assert done.result["outcome"] == "proposed", done.err
+    assert hosted.repo.show(BRANCH, "calc.py") == FIXED.encode()
+
+
 def test_a_conflict_with_the_base_is_told_and_the_work_kept(hosted: Hosted) -> None:
     theirs = CALC.replace("a - b", "sum((a, b))")
     result = meanwhile(hosted, lambda one: one.people_commit({"calc.py": theirs}, branch="main"))
@@ -316,6 +354,14 @@ def renamed_base(hosted: Hosted) -> None:
     hosted.repo.default_branch = "trunk"
 
 
+def deleted_base(hosted: Hosted) -> None:
+    """The base is gone, and the default branch is one with another history."""
+    renamed_base(hosted)
+    commit = bare.commit(hosted.repo.path, {**ALL, "more.txt": "x\n"}, branch="clean", message="All anew")
+    hosted.git("update-ref", "refs/heads/trunk", commit)
+    hosted.git("update-ref", "-d", "refs/heads/clean")
+
+
 def drafted_rival(hosted: Hosted) -> None:
     rival(hosted)
     next(pull for pull in hosted.repo.pulls.values() if pull.author == "grace").draft = True
@@ -359,7 +405,12 @@ AFTER_THE_PUSH: dict[str, tuple[Callable[[Hosted], object], str, str]] = {
         "main has this change already",
     ),
     "another history": (orphan, "conflict", "main has moved, and the change conflicts with it in calc.py"),
-    "another name of the base": (renamed_base, "conflict", "the branch main does not exist any more"),
+    "another name of the base": (renamed_base, "proposed", ""),
+    "the base is gone": (
+        deleted_base,
+        "conflict",
+        "the branch main does not exist any more: restore it, or name the branch to start from with --base",
+    ),
     "a pull request of others that is closed": (closed_rival, "proposed", ""),
     "the label off and on": (relabelled, "proposed", ""),
     "a file is taken off the base": (take_off, "proposed", ""),
@@ -377,9 +428,9 @@ def test_the_second_look_is_between_the_push_and_the_pull_request(hosted: Hosted
     assert len(ours) == (outcome == "proposed")
     if act is take_off:
         assert "hosts.txt" not in everything(hosted)
-    is_here = (
-        name != "another name of the base"
-    )  # its work is on this machine: what left the base is not known
+    if act is renamed_base:
+        assert ours[0].base == "trunk"
+    is_here = name != "the base is gone"  # its work is on this machine: what left the base is not known
     if outcome != "proposed" and is_here:
         assert BRANCH not in hosted.repo.branches(), "a branch without a pull request"
         assert result["branch"] is None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from orchestrator.bot.cycle.parts import Assignment
+from orchestrator.core.errors import BaseConflictError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.repository_rules import RulesFile
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.forge.base import Forge, PullRequest
+    from orchestrator.bot.git.base import MovedBase
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.bot.journal.reader import DeadRuns
@@ -200,3 +202,20 @@ class Attempt:
     sanitizer: Sanitizer
     result: CycleResult
     emit: Emit
+
+    def moved_base(self) -> MovedBase | None:
+        """Return the base's present head; None if it has not moved. A default branch is followed to its new name.
+
+        Raises:
+            BaseConflictError: the branch does not exist any more, and was not renamed.
+            ForgeError: the forge could not say what its default branch is.
+        """
+        try:
+            return self.clone.moved_base()
+        except BaseConflictError as error:
+            default = None if self.parts.options.other_base else self.parts.forge.repository().default_branch
+            if default is None or not self.clone.rename_base(default):
+                raise BaseConflictError(
+                    f"{error}: restore it, or name the branch to start from with --base"
+                ) from error
+            return self.clone.moved_base()

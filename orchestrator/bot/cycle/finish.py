@@ -45,6 +45,7 @@ from orchestrator.core.cycle_events import (
 from orchestrator.core.errors import (
     BaseConflictError,
     ClaimLostError,
+    ForgeError,
     ForgeNotFoundError,
     ForgePermissionError,
     ForgeRejectedError,
@@ -246,7 +247,8 @@ async def tell_overtaken(parts: CycleParts, result: CycleResult) -> None:
         "cycle/overtaken",
         outcome=str(result.outcome),
         reason=parts.guards.wording.inline(result.reason or ""),
-        is_kept=bool(result.saved or result.patch),
+        is_kept=bool(result.saved),
+        is_kept_here=result.is_kept_here,
         again=Commands(parts.repository).retry(task.key),
         run=parts.run,
     )
@@ -387,7 +389,7 @@ class _Saving:
         if self.holds_claim:
             try:
                 is_whole = self._push(pages, replaces, files)
-            except (BaseConflictError, WorkspaceError) as failure:
+            except (BaseConflictError, ForgeError, WorkspaceError) as failure:
                 self.emit(Warned(f"the work could not be saved on the remote: {failure}"))
             else:
                 self.kept.remove(self._key)
@@ -406,6 +408,7 @@ class _Saving:
                 f"the work could not be stored on this machine; the next cycle starts without it: {failure}"
             )
         else:
+            session.attempt.result.is_kept_here = True
             message = f"the next cycle on {self._key} on this machine continues the work"
         self.emit(Warned(message))
         return False
@@ -415,7 +418,10 @@ class _Saving:
         session, parts = self.session, self._parts
         if files is None:
             by_commands = session.ledger.shell_used
-            session.clone.leave_rewritten_base(set(session.ledger.touched), include_commands=by_commands)
+            moved = session.attempt.moved_base()
+            if moved is not None and moved.is_rewritten:
+                # What was taken off the base stays off the remote.
+                session.clone.put_onto(moved, set(session.ledger.touched), include_commands=by_commands)
         saved = save_wip(
             session.clone,
             self._key,

@@ -190,6 +190,7 @@ class CycleResult:
         quotas: how many requests the forge still answers, as it said last.
         wake_at: the time before which another cycle is useless; None if there is none.
         found: the task that a cycle with `only_look` found.
+        is_kept_here: whether unfinished work is stored on this machine alone, for a cycle here.
         is_over: whether nothing of the task is left to continue, so that what was saved of it is removed.
         waits: the tasks that were seen to wait for a person, by key, each with the reason.
         error: one line, if the outcome is `failed`.
@@ -224,6 +225,7 @@ class CycleResult:
     quotas: Sequence[RequestQuota] = ()
     wake_at: datetime | None = None
     found: FoundTask | None = None
+    is_kept_here: bool = False
     is_over: bool = False
     waits: dict[str, str] = field(default_factory=dict)
     error: str | None = None
@@ -254,6 +256,7 @@ class CycleResult:
             "task": None,
             "quotas": (),
             "found": None,
+            "is_kept_here": False,
             "is_over": False,
             "cause": None,
             "unasked": "",

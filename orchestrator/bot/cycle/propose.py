@@ -233,8 +233,10 @@ class Proposer:
         unwanted = await asyncio.to_thread(attempt.parts.tasks.why_unwanted, attempt.task)
         if unwanted is not None:
             raise WithdrawnError(unwanted.reason, is_over=unwanted.is_over)
-        clone = attempt.clone
-        moved = await asyncio.to_thread(clone.moved_base)
+        clone, name = attempt.clone, attempt.clone.base_branch
+        moved = await asyncio.to_thread(attempt.moved_base)
+        if clone.base_branch != name:
+            attempt.emit(Warned(f"{name} was renamed: the base is {clone.base_branch} now"))
         is_followed = moved is not None and (moved.is_rewritten or self._moves < MOST_MOVES)
         if moved is None or not (is_followed if clone.joined is None else moved.is_rewritten):
             return True

@@ -207,6 +207,19 @@ class Branches:
                 return MovedBase(tip, is_rewritten=False)
         return MovedBase(str(tip), is_rewritten=True)
 
+    def rename_base(self, branch: str) -> bool:
+        """Take another branch for the base if it has the base's commit: see `Clone.rename_base`."""
+        before, self._base_branch = self._base_branch, branch
+        try:
+            moved = self.moved_base()
+        except BaseConflictError:
+            moved = None
+            branch = before
+        if moved is not None and moved.is_rewritten:
+            branch = before
+        self._base_branch = branch
+        return branch != before
+
     def follow(self, base: str) -> None:
         """Take another commit of the base branch for the base."""
         self._base = base

@@ -623,6 +623,13 @@ class Clone:
         """
         return self._branches.moved_base()
 
+    def rename_base(self, branch: str) -> bool:
+        """Take another branch of the remote for the base. Return whether this is so: only if it has the base's commit."""
+        if not self._branches.rename_base(branch):
+            return False
+        self.base_branch = branch
+        return True
+
     def leave_rewritten_base(self, touched: set[str], *, include_commands: bool) -> None:
         """Put all changes onto the base branch's present head if its history was rewritten since the clone.
 

@@ -153,6 +153,7 @@ class Stage:
             parts=parts,
             task=task,
             clone=self.clone,
+            moved_base=self.clone.moved_base,
             ledger=self.ledger,
             result=self.result,
             emit=self.told.append,

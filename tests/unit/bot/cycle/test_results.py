@@ -30,6 +30,7 @@ from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import Phase, PhaseEntered, QuestionAsked
 from orchestrator.core.errors import (
     AuthenticationError,
+    BaseConflictError,
     ForgePermissionError,
     JournalError,
     PeoplesCommitsError,
@@ -434,6 +435,19 @@ async def test_who_was_overtaken_says_so(
         assert words in body
         assert ("work is kept" in body) is kept
     assert result.cause is (cause if isinstance(cause, ToolError) else None)
+
+
+@pytest.mark.parametrize("cause", [WithdrawnError("it was assigned"), BaseConflictError("main is gone")])
+@pytest.mark.parametrize("here", [True, False])
+async def test_work_that_only_this_machine_has_is_not_promised_to_others(cause: Any, *, here: bool) -> None:
+    session = Session(dry_run=False)
+    result = CycleResult("run-1", task=ISSUE, patch="/a.patch", is_kept_here=here)
+    result.end_by(cause)
+    await tell_overtaken(session.parts, result)
+    ((_, _, body),) = session.forge.shown
+    assert ("kept on the machine of this run alone" in body) is here
+    assert "kept, and" not in body
+    assert "kept;" not in body
 
 
 class Lease:

@@ -74,6 +74,22 @@ def test_a_base_that_is_gone(source: Path, made: Clone) -> None:
         made.moved_base()
 
 
+@pytest.mark.parametrize("amend", [False, True])
+def test_a_renamed_base_is_followed_where_it_has_the_bases_commit(
+    source: Path, made: Clone, *, amend: bool
+) -> None:
+    tip = commit(source, {"b.txt": "b\n"}, amend=amend)
+    git(source, "branch", "-m", "main", "trunk")
+    assert made.rename_base("none") is False
+    assert made.rename_base("trunk") is not amend
+    assert made.base_branch == ("main" if amend else "trunk")
+    if amend:
+        with pytest.raises(BaseConflictError, match="the branch main does not exist any more"):
+            made.moved_base()
+    else:
+        assert made.moved_base() == MovedBase(tip, is_rewritten=False)
+
+
 def test_a_change_is_put_onto_the_base(source: Path, made: Clone) -> None:
     write(made.tree, {"a.txt": TEXT.replace("five", "FIVE"), "new/n.txt": "n\n"})
     elsewhere = {"a.txt": TEXT.replace("one", "ONE"), "deep/b.txt": "b\n"}
