@@ -98,6 +98,11 @@ UNWANTED: dict[str, tuple[Callable[[Hosted], object], str, bool]] = {
         "issue #1 was edited and asks for something else now",
         True,
     ),
+    "title alone edited": (
+        edit("Please fix `add`.", "A product is missing"),
+        "issue #1 was edited and asks for something else now",
+        True,
+    ),
     "stopped": (stop("Please stop!"), "ada asked on issue #1 to stop", True),
     "proposed by others": (rival, "issue #1 has an open pull request of grace", True),
 }

@@ -585,8 +585,8 @@ class TaskSearch:
         if issue == before:
             reason = self._why_taken(issue)
             return None if reason is None else Unwanted(reason)
-        text = f"{self.texts.clean(issue.title).text}\n{self.texts.clean(issue.body).text}"
-        if task.kind is TaskKind.NEW and rules.asks_otherwise(f"{task.title}\n{task.body}", text):
+        now = self.texts.clean(issue.title).text, self.texts.clean(issue.body).text
+        if task.kind is TaskKind.NEW and rules.asks_otherwise((task.title, task.body), now):
             return Unwanted(f"issue #{issue.number} was edited and asks for something else now")
         return self._why_issue_unwanted(issue, is_named=is_named or task.kind is TaskKind.UNFINISHED)
 

@@ -467,11 +467,25 @@ def _says_stop(text: str) -> bool:
 _LEAST_KEPT = 0.5
 
 
-def asks_otherwise(before: str, now: str) -> bool:
-    """Return whether a text was edited so that most of its words are gone. What is only added asks for the same."""
-    words = set(re.findall(r"\w+", before.lower()))
-    kept = words & set(re.findall(r"\w+", now.lower()))
-    return bool(words) and len(kept) < _LEAST_KEPT * len(words)
+def asks_otherwise(before: tuple[str, str], now: tuple[str, str]) -> bool:
+    """Return whether a title and a body were edited so that they ask for something else.
+
+    Most words of both are gone, or most of the title's, and most of the new title's words were nowhere. What is only
+    added, or said more clearly, asks for the same.
+    """
+    title, new_title = _vocabulary(before[0]), _vocabulary(now[0])
+    words = title | _vocabulary(before[1])
+    if _is_mostly_gone(words, new_title | _vocabulary(now[1])):
+        return True
+    return _is_mostly_gone(title, new_title) and _is_mostly_gone(new_title, words)
+
+
+def _vocabulary(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.lower()))
+
+
+def _is_mostly_gone(words: set[str], now: set[str]) -> bool:
+    return bool(words) and len(words & now) < _LEAST_KEPT * len(words)
 
 
 _CAP_WORDS = _FILLER | frozenset(

@@ -17,6 +17,7 @@ from orchestrator.bot.worker.task_rules import (
     CommentsPolicy,
     NotNow,
     ReviewLimits,
+    asks_otherwise,
     asks_to_stop,
     cap_in,
     choose_remarks,
@@ -700,3 +701,28 @@ def test_a_cap_in_words(text: str, cap: float | None) -> None:
 def test_a_long_text_for_a_cap_takes_no_time() -> None:
     for text in ("up to $" * 100_000, "a " * 200_000, "up to $5 " + "a" * 400_000, "," * 400_000):
         assert cap_in(text) is None
+
+
+LONG = "Rows with an empty date are counted twice. To see it, load the second sheet and compare the totals."
+
+
+@table(
+    "title, body, new_title, new_body, otherwise",
+    [
+        ("Totals are wrong", LONG, "Totals are wrong", LONG, False),
+        ("Totals are wrong", LONG, "Export to PDF does not work", LONG, True),  # the title alone
+        ("Totals are wrong", LONG, "Totals are wrong", "Export to PDF, please.", True),
+        ("Totals are wrong", LONG, "Totals are wrong in March", f"{LONG} It began in March.", False),
+        ("Bug", LONG, "Rows with an empty date are counted twice", LONG, False),  # said more clearly
+        ("Totls aer wrong", LONG, "Totals are wrong", LONG, False),
+        ("Ad rows", LONG, "Add rows", LONG, False),
+        ("Totals", LONG, "Sums", LONG, True),
+        ("Totals are wrong", "", "Export to PDF", "", True),
+        ("", LONG, "Export to PDF", LONG, False),
+        ("", "", "Export to PDF", "", False),
+    ],
+)
+def test_a_text_that_was_edited_asks_for_the_same_or_not(
+    title: str, body: str, new_title: str, new_body: str, *, otherwise: bool
+) -> None:
+    assert asks_otherwise((title, body), (new_title, new_body)) is otherwise
