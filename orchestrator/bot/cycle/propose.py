@@ -138,6 +138,7 @@ class Proposer:
     _uncommitted: bool | None = None
     _tests: TestListing = field(default_factory=TestListing)
     _lost_tests: bool = False
+    _noted: set[str] = field(default_factory=set)
     _unreadable: list[Unreadable] = field(default_factory=list)
     _reported_unreadable: set[str] = field(default_factory=set)
     _annotations: PullRequestAnnotations = field(init=False)
@@ -284,7 +285,9 @@ class Proposer:
         self._is_partial = self._is_incomplete(staged.outcome)
         self.attempt.result.left_out = self._withheld(staged.outcome)
         for note in staged.outcome.notes:
-            self.attempt.emit(Warned(note))
+            if note not in self._noted:
+                self._noted.add(note)
+                self.attempt.emit(Warned(note))
         self.left_out = {item.path for item in (*staged.outcome.left_out, *staged.outcome.held)}
         self._check(staged)
         return staged

@@ -520,17 +520,20 @@ class Screening:
 def name_notes(made: Sequence[str], paths: Collection[str]) -> Iterator[str]:
     """Yield remarks on new files that not everybody can check out: of names that differ in case alone, and on Windows.
 
+    A folder that other files have already is not new.
+
     Args:
         paths: all paths of the commit.
     """
-    own = {_folded(part): part for path in made for part in (*folders_above(path), path)}
-    firsts = {path.partition("/")[0] for path in own}
+    firsts = {_folded(path.partition("/")[0]) for path in made}
+    near = [path for path in paths if _folded(path.partition("/")[0]) in firsts] if made else []
+    old = {folder for path in set(near).difference(made) for folder in folders_above(path)}
+    own = {_folded(part): part for path in made for part in (*folders_above(path), path) if part not in old}
     twins: dict[str, str] = {}
-    for path in paths if own else ():
-        if _folded(path.partition("/")[0]) in firsts:
-            for part in (*folders_above(path), path):
-                if (other := own.get(_folded(part), part)) != part:
-                    twins.setdefault(other, part)
+    for path in near:
+        for part in (*folders_above(path), path):
+            if (other := own.get(_folded(part), part)) != part:
+                twins.setdefault(other, part)
     for one, other in sorted(twins.items())[:_MOST_NAME_NOTES]:
         yield f"{shown_path(one)} and {shown_path(other)} are one file on Windows and macOS: give the new one another name"
     odd = [path for path in made if _NOT_ON_WINDOWS.search(path)]

@@ -404,6 +404,18 @@ def test_what_is_staged_is_refused_with_its_reason(
     assert guarded == ([("a.py:1", "b.py:2")] if given.outcome.held_back else held)
 
 
+async def test_a_remark_on_names_is_made_once() -> None:
+    stage = Stage()
+    stage.guards.protect = stage.guards.admits = None
+    stage.clone.stage = lambda *_given, **_more: staged(files=["A.py"], notes=["A note."])  # type: ignore[attr-defined]
+    for _ in range(2):
+        await stage.proposer._stage(ignore_doubts=False)
+    assert stage.warnings == ["A note."]
+    stage.clone.stage = lambda *_given, **_more: staged(notes=["A note.", "Another."])  # type: ignore[attr-defined]
+    await stage.proposer._stage(ignore_doubts=False)
+    assert stage.warnings == ["A note.", "Another."]
+
+
 def test_a_model_with_commands_is_told_of_its_stash() -> None:
     stage = Stage()
     stage.ledger.shell_used = True

@@ -386,6 +386,10 @@ NO_NAME = "cannot be checked out on Windows: give it another name"
         (["A.py"], [f"A.py and a.py {TWINS}"]),
         (["N.py", "n.py"], [f"n.py and N.py {TWINS}"]),
         (["SRC/new.py"], [f"SRC and src {TWINS}"]),
+        (["SRC/new.py", "src/other.py"], [f"SRC and src {TWINS}"]),
+        (["Docs/new.md", "docs/other.md"], []),  # the folders were two before
+        (["Docs/A.md"], [f"Docs/A.md and Docs/a.md {TWINS}"]),
+        (["Docs/deep/new.md"], [f"Docs/deep and Docs/Deep {TWINS}"]),
         (["\u00c9.txt"], [f"\u00c9.txt and e\u0301.txt {TWINS}"]),
         (["aux.py", "src/Con"], [f"aux.py {NO_NAME}", f"src/Con {NO_NAME}"]),
         (["a:b", "c.", "d /e"], [f"a:b {NO_NAME}", f"c. {NO_NAME}", f"d /e {NO_NAME}"]),
@@ -394,7 +398,8 @@ NO_NAME = "cannot be checked out on Windows: give it another name"
     ],
 )
 def test_names_that_not_everybody_can_check_out_are_told(made: list[str], notes: list[str]) -> None:
-    paths = {"a.py", "src/calc.py", "e\u0301.txt", "AUX", *made}
+    docs = {"Docs/a.md", "docs/b.md", "Docs/Deep/c.md"}
+    paths = {"a.py", "src/calc.py", "e\u0301.txt", "AUX", *docs, *made}
     assert list(name_notes(made, paths)) == notes
 
 
