@@ -107,14 +107,79 @@ class ThinkSplitter:
         return [] if self._state == "after" else self._release()
 
 
+_CERTAIN_CHARACTERS, _CERTAIN_KINDS = 12, 5
+_CERTAIN_REPETITIONS = 2
+
+
+class _GrowingText:
+    """A text in pieces, each of which may contain all before it, as some gateways send them.
+
+    Pieces of other servers begin with all that came before by chance alone: what may be chance is held back until
+    another piece decides.
+    """
+
+    def __init__(self) -> None:
+        self._whole = ""
+        self._given = 0
+        self._held: list[str] = []
+        self._grows: bool | None = None
+
+    def feed(self, text: str) -> str:
+        """Return what a piece adds, as far as it is certain."""
+        if self._grows is False or not text:
+            return text
+        if not self._whole:
+            self._whole, self._given = text, len(text)
+            return text
+        before = self._whole
+        if self._grows:
+            self._whole = text if text.startswith(before) else before + text
+            return self._release()
+        if len(text) <= len(before) or not text.startswith(before):
+            self._grows, self._whole = False, ""
+            return "".join([*self._held, text])
+        self._held.append(text)
+        self._whole = text
+        if len(before) < _CERTAIN_CHARACTERS or len(set(before)) < _CERTAIN_KINDS:
+            return ""
+        self._grows = True
+        return self._release()
+
+    def finish(self) -> str:
+        """Return what was held back."""
+        if self._grows is not None:
+            return ""
+        is_growing = len(self._held) >= _CERTAIN_REPETITIONS and any(map(str.isalnum, self._whole))
+        return self._release() if is_growing else "".join(self._held)
+
+    def _release(self) -> str:
+        start, self._given = self._given, len(self._whole)
+        return self._whole[start:]
+
+
 @dataclass(slots=True)
 class _Call:
-    """A tool call that is being received."""
+    """A tool call that is being received.
+
+    Attributes:
+        grown: the last piece of the arguments, if each contains all before it.
+    """
 
     id: str = ""
     name: str = ""
     arguments: Any = ""
     extra: Any = None
+    grown: str | None = ""
+
+    def whole_arguments(self) -> Any:
+        """Return the arguments: the joined pieces, or the last one if only that is JSON and contains all others."""
+        if self.grown and isinstance(self.arguments, str) and not _is_read(self.arguments):
+            return self.grown if _is_read(self.grown) else self.arguments
+        return self.arguments
+
+
+def _is_read(arguments: str) -> bool:
+    return INVALID_ARGUMENTS not in read_arguments(arguments)
 
 
 @dataclass(slots=True)
@@ -150,6 +215,7 @@ class _CallPieces:
             is_new = call.arguments.strip() == "{}" and arguments.lstrip().startswith("{")
             is_same = arguments == call.arguments and arguments.startswith("{") and arguments.endswith("}")
             call.arguments = arguments if is_new or is_same else call.arguments + arguments
+            call.grown = arguments if call.grown is not None and arguments.startswith(call.grown) else None
         elif arguments is not None:
             call.arguments = arguments
         call.extra = piece.get("extra_content") or call.extra
@@ -169,7 +235,7 @@ class _CallPieces:
         if known is not None:
             other_id = bool(name and call_id and known.id and call_id != known.id)
             again = bool(name and not call_id and known.arguments)
-            again = again and INVALID_ARGUMENTS not in read_arguments(known.arguments)
+            again = again and INVALID_ARGUMENTS not in read_arguments(known.whole_arguments())
             if not other_id and not again:
                 return known
         call = _Call()
@@ -185,6 +251,7 @@ class _CallPieces:
         for number, call in enumerate(self.calls):
             if not call.name and not call.arguments:
                 continue
+            call.arguments = call.whole_arguments()
             arguments = read_arguments(call.arguments)
             # Each call needs a separate result.
             is_new = bool(call.id) and all(call.id != known.id for known in calls)
@@ -218,6 +285,7 @@ class ChatDecoder(ReplyDecoder):
         self._details = _Details()
         self._calls = _CallPieces()
         self._splitter = ThinkSplitter()
+        self._content, self._thought = _GrowingText(), _GrowingText()
 
     def _take_event(self, event: str, chunk: Mapping[str, Any]) -> list[Piece]:
         if event == "error" or _is_error(chunk):
@@ -292,11 +360,15 @@ class ChatDecoder(ReplyDecoder):
             thought = delta.get(name)
             if isinstance(thought, str) and thought:
                 self._opaque.setdefault(REASONING_FIELD, name)
-                pieces.append(ReasoningPiece(thought))
+                if new := self._thought.feed(thought):
+                    pieces.append(ReasoningPiece(new))
                 break  # some servers send the same text under both names
         self._details.take(delta.get("reasoning_details"))
         for piece in _content_pieces(delta.get("content")):
-            pieces += self._splitter.feed(piece.text) if isinstance(piece, TextPiece) else [piece]
+            if not isinstance(piece, TextPiece):
+                pieces.append(piece)
+            elif new := self._content.feed(piece.text):
+                pieces += self._splitter.feed(new)
         refusal = delta.get("refusal")
         if isinstance(refusal, str) and refusal:
             self._refusal.append(refusal)
@@ -312,7 +384,11 @@ class ChatDecoder(ReplyDecoder):
         """Return what was held back, and the whole reply."""
         if not self._has_choice or not (self._finish or self.done):
             raise self._cut_off()
-        held = self._splitter.finish()
+        thought = self._thought.finish()
+        held: list[Piece] = [ReasoningPiece(thought)] if thought else []
+        if text := self._content.finish():
+            held += self._splitter.feed(text)
+        held += self._splitter.finish()
         self._keep(held)
         parts = tuple(self._parts())
         return held, self._response(parts, self._finish_reason(parts), openai_usage(self._usage))
@@ -401,10 +477,12 @@ def _call_entries(calls: object) -> list[dict[str, Any]]:
 
 def _content_pieces(content: object) -> Iterator[Piece]:
     """Yield the pieces of a text, or of a list of parts with thoughts among them (as Mistral sends them)."""
+    # Some gateways parse the JSON that a model writes.
+    if isinstance(content, (int, float)) and not isinstance(content, bool):
+        content = json.dumps(content)
     if isinstance(content, str) and content:
         yield TextPiece(content)
     if isinstance(content, dict):
-        # Some gateways parse the JSON that a model writes.
         is_part = bool({"text", "thinking", "type"} & content.keys())
         content = [content] if is_part or not content else [json.dumps(content, ensure_ascii=False)]
     if isinstance(content, list):

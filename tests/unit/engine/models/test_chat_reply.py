@@ -710,3 +710,69 @@ def test_json_that_a_gateway_has_parsed_is_the_text_again() -> None:
         "tool_calls": [],
     }
     assert calls_of(whole({"tool_calls": [{"function": {"name": " f\n", "arguments": "{}"}}]})) == [("f", {})]
+
+
+SAID = "Let us see what add() does."
+
+
+def grown(text: str, *ends: int) -> list[str]:
+    """The text as a gateway sends it whose pieces contain all before them."""
+    return [text[:end] for end in (*ends, len(text))]
+
+
+@table(
+    ("pieces", "text"),
+    [
+        (grown(SAID, 3, 6, 12, 20), SAID),
+        (grown(SAID, 13), SAID),  # two pieces
+        (grown(SAID, 3, 10), SAID),  # never certain, but twice so
+        ([*grown(SAID, 13), SAID, SAID], SAID),  # the whole text once more
+        ([*grown(SAID, 13), " More."], f"{SAID} More."),
+        (["Hi", "Hi there"], "HiHi there"),  # once may be chance
+        (["=", "==", "===", "===="], "=========="),
+        (["a", "ab", "c", "cd"], "aabccd"),
+        (["no ", "no ", "no "], "no no no "),
+        (["x" * 13, "x" * 14], "x" * 27),
+        ([SAID, SAID], SAID * 2),  # a model that repeats itself
+        ([" ", "  ", " a", "\n"], "    a\n"),
+        (["<th", "<think>hm</th", "<think>hm</think>", f"<think>hm</think>{SAID}"], SAID),
+        (["", *grown(SAID, 13)], SAID),
+    ],
+)
+def test_pieces_that_contain_all_before_them_are_not_doubled(pieces: list[str], text: str) -> None:
+    decoder = WIRE.decoder(ASK)
+    shown = [
+        piece.text
+        for content in pieces
+        for piece in decoder.feed("message", json.dumps({"choices": [{"delta": {"content": content}}]}))
+        if isinstance(piece, TextPiece)
+    ]
+    decoder.feed("message", '{"choices": [{"delta": {}, "finish_reason": "stop"}]}')
+    held, response = decoder.finish()
+    assert response.message.text == text
+    assert "".join([*shown, *(piece.text for piece in held if isinstance(piece, TextPiece))]) == text
+
+
+def test_thoughts_and_arguments_that_contain_all_before_them_are_not_doubled() -> None:
+    arguments = '{"x": 1, "y": {"z": []}}'
+    pieces = [
+        {"reasoning_content": SAID[:14]},
+        {"reasoning_content": SAID},
+        *(call_piece(0, "c1", "f", piece) for piece in grown(arguments, 1, 5, 12)),
+    ]
+    response = streamed(*pieces)
+    assert [part.text for part in response.message.parts if isinstance(part, Reasoning)] == [SAID]
+    assert calls_of(response) == [("f", json.loads(arguments))]
+
+
+def test_arguments_that_only_repeat_their_beginning_are_joined() -> None:
+    pieces = ['{"a":', '{"a":', "1}}"]
+    assert calls_of(streamed(*(call_piece(0, "c1", "f", piece) for piece in pieces))) == [
+        ("f", {"a": {"a": 1}})
+    ]
+
+
+@table(("content", "text"), [(42, "42"), (0, "0"), (-1.5, "-1.5"), (True, ""), (False, ""), (None, "")])
+def test_a_number_that_a_gateway_has_parsed_is_text_again(content: object, text: str) -> None:
+    assert whole({"content": content}).message.text == text
+    assert streamed({"content": content}).message.text == text
