@@ -419,7 +419,8 @@ class TestProbes:
             return skipped(f"none is set, so no test is run; {_NOTHING}")
         best, *others = self._found
         self._known = run_options(settings, best, None)
-        source = f"from {best.source}{_COPIED if best.copied else ''}"
+        source = f"from {best.evidence}{_COPIED if best.copied else ''}"
+        others = [one for one in others if one.command not in best.unreached]
         source += "".join(f"; or {one.command}" for one in others[:_MOST_OTHERS])
         if lacking := not_installed(best.setup, best.command):
             source += f"; {lacking}"

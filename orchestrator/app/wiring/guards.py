@@ -247,7 +247,7 @@ def chosen_tests(
         return None
     if context.settings.test_command == AUTO:
         after = f", after {options.setup}" if options.setup else ""
-        source = found.source if found else f"{LOCAL_FILE} on the default branch"
+        source = found.evidence if found else f"{LOCAL_FILE} on the default branch"
         lacking = not_installed(options.setup, options.command)
         note = f"; {lacking}" if lacking else ""
         context.emit(Warned(f"the tests are run by {options.command}{after} (from {source}){note}"))

@@ -56,6 +56,7 @@ class SuggestedCommand:
         report: where the command writes its report; empty for pytest, which gets the path when it is started, and
             if there is no report.
         copied: whether the command or the set-up is the repository's own text.
+        unreached: the commands of other projects in the repository, whose tests this command does not run.
     """
 
     command: str
@@ -64,6 +65,22 @@ class SuggestedCommand:
     setup: str = ""
     report: str = ""
     copied: bool = False
+    unreached: tuple[str, ...] = ()
+
+    @property
+    def evidence(self) -> str:
+        """The source, and which tests of the repository the command does not reach."""
+        return f"{self.source}{self._gap}"
+
+    @property
+    def _gap(self) -> str:
+        if not self.unreached:
+            return ""
+        whole = " && ".join(f"({command})" for command in (self.command, *self.unreached))
+        return (
+            f"; it does not reach the tests of {', '.join(self.unreached)}: to run all, name --test-command "
+            f"{shlex.quote(whole)}"
+        )
 
 
 def suggest(paths: Iterable[str], read: Callable[[str], str | None]) -> list[SuggestedCommand]:
@@ -75,15 +92,54 @@ def suggest(paths: Iterable[str], read: Callable[[str], str | None]) -> list[Sug
     """
     files = _Files(paths, read)
     found = [*_ranked(files), *_in_folders(files)]
-    found.sort(key=lambda pair: (pair[0].confidence, pair[1]), reverse=True)
+    found.sort(key=lambda one: (one.made.confidence, one.tests), reverse=True)
     best: dict[str, SuggestedCommand] = {}
-    for suggestion, _ in found:
-        best.setdefault(suggestion.command, suggestion)
+    for one in found:
+        best.setdefault(one.made.command, replace(one.made, unreached=_unreached_by(one, found)))
     return list(best.values())
 
 
-def _ranked(files: _Files) -> Iterator[tuple[SuggestedCommand, int]]:
-    """Yield the suggestions for one project, each with its number of tests.
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A suggestion, and the project that it is for.
+
+    Attributes:
+        ends: the suffixes of the project's language; empty if the command may run tests in any.
+        tests: the number of test files with them in the folder.
+    """
+
+    made: SuggestedCommand
+    ends: tuple[str, ...]
+    tests: int
+    folder: str = ""
+
+
+_MOST_UNREACHED = 3
+
+
+def _unreached_by(one: _Found, found: Iterable[_Found]) -> tuple[str, ...]:
+    """Return the likeliest commands of projects with tests that a suggestion does not run, as far as that is certain."""
+    if not one.ends:
+        return ()
+    seen, commands = {(one.folder, one.ends)}, []
+    for other in found:
+        is_inside = other.ends == one.ends and (
+            _holds(one, other) or (_holds(other, one) and other.tests <= one.tests)
+        )
+        is_likely = other.tests and other.made.confidence >= Confidence.LIKELY and not other.made.copied
+        if other.ends and is_likely and not is_inside and (other.folder, other.ends) not in seen:
+            seen.add((other.folder, other.ends))
+            commands.append(other.made.command)
+    return tuple(commands[:_MOST_UNREACHED])
+
+
+def _holds(one: _Found, other: _Found) -> bool:
+    """Return whether the folder of the other one is in this one's, or the same."""
+    return not one.folder or f"{other.folder}/".startswith(f"{one.folder}/")
+
+
+def _ranked(files: _Files) -> Iterator[_Found]:
+    """Yield the suggestions for one project.
 
     What belongs to a language that is a small part of the project, as a tool or a binding, is only a guess.
     """
@@ -91,7 +147,7 @@ def _ranked(files: _Files) -> Iterator[tuple[SuggestedCommand, int]]:
         is_small = bool(ends) and files.share_of(ends) < _SMALL_SHARE
         for one in suggester(files):
             confidence = min(one.confidence, Confidence.GUESS) if is_small else one.confidence
-            yield replace(one, confidence=confidence), files.tests_in(ends)
+            yield _Found(replace(one, confidence=confidence), ends, files.tests_in(ends))
 
 
 _SMALL_SHARE = 0.1
@@ -111,7 +167,7 @@ _NO_PROJECT = re.compile(
 _PLAIN_FOLDER = re.compile(r"[\w-][\w.-]{0,60}(?:/[\w-][\w.-]{0,60}){0,3}")
 
 
-def _in_folders(files: _Files) -> Iterator[tuple[SuggestedCommand, int]]:
+def _in_folders(files: _Files) -> Iterator[_Found]:
     """Yield the suggestions for projects in folders, of kinds that the root is no project of.
 
     A command begins with `cd`, and the folder is part of its report.
@@ -129,7 +185,8 @@ def _in_folders(files: _Files) -> Iterator[tuple[SuggestedCommand, int]]:
     inner = [(folder, files.below(folder)) for folder in folders]
     inner.sort(key=lambda pair: (-len(pair[1].tests), pair[0]))
     for folder, own in inner[:_MOST_FOLDERS]:
-        for one, count in _ranked(own):
+        for found in _ranked(own):
+            one = found.made
             if not one.copied:
                 report = f"{folder}/{one.report}" if one.report else ""
                 setup = f"cd {folder} && {one.setup}" if one.setup else ""
@@ -141,7 +198,7 @@ def _in_folders(files: _Files) -> Iterator[tuple[SuggestedCommand, int]]:
                     report=report,
                     confidence=min(one.confidence, Confidence.LIKELY),
                 )
-                yield moved, count
+                yield replace(found, made=moved, folder=folder)
 
 
 class _Files:

@@ -558,7 +558,7 @@ class _Setup:
         best = found[0] if found else None
         if best is not None:
             copied = "; the repository's own text: read it first" if best.copied else ""
-            self._say(f"  tests: {best.command} (from {best.source}{copied})")
+            self._say(f"  tests: {best.command} (from {best.evidence}{copied})")
             if best.setup:
                 self._say(f"  set-up: {best.setup}")
         usual = best.command if best is not None and (self._asks or not best.copied) else "none"

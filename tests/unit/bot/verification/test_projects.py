@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import NamedTuple
 
 import pytest
@@ -184,3 +185,42 @@ def test_what_is_proposed_first_for_a_project(project: Project) -> None:
 )
 def test_the_programs_that_a_command_needs(command: str, programs: list[str]) -> None:
     assert programs_of(command) == programs
+
+
+PYTHON_IN_API = {
+    "api/pyproject.toml": "[tool.pytest.ini_options]\n",
+    "api/tests/test_a.py": A_TEST,
+    "api/a.py": "",
+}
+NODE_IN_WEB = {"web/package.json": node("jest", test="jest"), "web/a.test.js": "", "web/a.js": ""}
+NODE_TEST = f"cd web && npm run test -- {JEST}"
+
+
+@table(
+    "files, unreached",
+    [
+        ({**PYTHON_IN_API, "api/tests/test_b.py": A_TEST, **NODE_IN_WEB}, (NODE_TEST,)),
+        ({**NODE_IN_WEB, "web/b.test.js": "", **PYTHON_IN_API}, (f"cd api && {PYTEST}",)),
+        ({"pyproject.toml": "[tool.pytest.ini_options]\n", "tests/test_a.py": A_TEST, **NODE_IN_WEB}, (NODE_TEST,)),
+        (PYTHON_IN_API, ()),
+        ({**PYTHON_IN_API, "web/package.json": node("jest", test="jest"), "web/a.js": ""}, ()),  # it has no tests
+        ({"pyproject.toml": "[tool.pytest.ini_options]\n", "tests/test_a.py": A_TEST, **PYTHON_IN_API}, ()),
+        ({**NODE_IN_WEB, "app/package.json": node("jest", test="jest"), "app/b.test.js": "", "app/c.test.js": ""}, (NODE_TEST,)),
+    ],
+)  # fmt: skip
+def test_what_a_command_does_not_reach_is_said(files: dict[str, str], unreached: tuple[str, ...]) -> None:
+    best = suggest(files, files.get)[0]
+    assert best.unreached == unreached
+    said = best.evidence.removeprefix(best.source)
+    if not unreached:
+        assert not said
+        return
+    whole = f"({best.command}) && ({unreached[0]})"
+    assert said == (
+        f"; it does not reach the tests of {unreached[0]}: to run all, name --test-command {shlex.quote(whole)}"
+    )
+
+
+def test_a_command_that_may_run_all_tests_is_not_said_to_miss_some() -> None:
+    files = {**NODE_IN_WEB, **PYTHON_IN_API, "Makefile": "test:\n\tx\n"}
+    assert [one.unreached for one in suggest(files, files.get) if one.command == "make test"] == [()]
