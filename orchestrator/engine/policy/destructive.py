@@ -183,6 +183,7 @@ class _Examination:
     folder: str
     variables: dict[str, str] = field(default_factory=lambda: dict(_KNOWN))
     scripts: int = 0
+    is_guessed: bool = False
 
     def why(self, text: str, depth: int = 0) -> str | None:
         """Return why this text must not run; None if nothing is known against it."""
@@ -305,7 +306,8 @@ class _Examination:
         elif name == "rsync" and any(word.startswith("--del") for word in rest):
             targets = operands[-1:]
         if found := next(filter(self._is_precious, targets), None):
-            return f"{name} would delete all of {_shown(found)}"
+            where = " in a folder that a variable or a command names" if self.is_guessed else ""
+            return f"{name} would delete all of {_shown(found)}{where}"
         if name == "mv" and (found := next(filter(self._is_precious, _moved(rest)), None)):
             return f"mv would move {_shown(found)} away"
         targets = operands if name in _MODE_PROGRAMS and _recursive(rest, "R") else ()
@@ -333,8 +335,18 @@ class _Examination:
         return not whole or whole in _SYSTEM or (home and _HOME_FOLDER.fullmatch(whole) is not None)
 
     def _move(self, target: str) -> None:
-        is_known = target != "-" and target[:1] not in {_UNSET, _SET, OUTPUT}
-        self.folder = normpath(join(self.folder, target)) if is_known else _START
+        """Note that commands run in another folder. Of folders that are not known, it is the one of the greatest harm."""
+        self.is_guessed = target[:1] in {_UNSET, _SET, OUTPUT}
+        rest = target.lstrip(f"{_UNSET}{_SET}{OUTPUT}")
+        if target == "-":
+            self.folder = _START
+        elif target[:1] == _UNSET:  # `cd $X/..` is `cd /..` if nobody has set X, and `cd $X` is `cd`
+            self.folder = normpath(join(self.folder, rest)) if rest else _HOME
+        elif self.is_guessed:
+            below = normpath(f"./{rest}")
+            self.folder = normpath(f"/{below}") if below.startswith("..") else _START
+        else:
+            self.folder = normpath(join(self.folder, target))
         self.variables["PWD"] = self.folder
 
     def _assign(self, text: str) -> None:

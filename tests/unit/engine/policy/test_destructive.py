@@ -82,6 +82,9 @@ DESTRUCTIVE = [
     'rm -rf "${nothing:-/}"', 'rm -rf "${PWD:+/usr}"', "grep x a; rm -rf /$x", "rm -rf /usr/$nothing", "rm -rf ~/$nothing", "Y=/; Y+=usr; rm -rf $Y", "sh 0<<< 'rm -rf /'",
     "tee /dev/sda x < y", "echo 'rm -rf /' | sh -s", "init -v 0", "systemctl --force poweroff", "/sbin/reboot", "rm -rf ~root",
     "rm -rf ~me", "cd -L / && rm -rf *",
+    'cd "$unset/.." && rm -rf *', "cd $unset/ && rm -rf *", 'cd "${unset}" && rm -rf *', 'cd "$unset/etc"; rm -rf .', 'pushd "$unset/../" && rm -rf ./*',
+    'cd "$TMPDIR/.." && rm -rf *', 'd=$(mktemp -d); cd "$d/.." && rm -rf *', 'cd "$(pwd)/../../usr" && rm -rf .',
+    'cd "$(git rev-parse --show-toplevel)/a/../.." && rm -rf *', 'cd "$unset/.." && cd etc && rm -rf *',
 ]  # fmt: skip
 
 HARMLESS = [
@@ -120,6 +123,8 @@ HARMLESS = [
     "for i; do rm -rf /$i; done", "for", "echo / | sudo rm -rf build", "echo / | xargs chmod 777", "rm -rf ~/.[",
     "cd /usr; cd -; rm -rf ../*", "nice 5 echo rm -rf /", 'rm -rf "${PWD:-/}"', 'rm -rf "${PWD:-+/../../../../../../../../../usr}"',
     "sudo -E echo rm -rf /", "read x; rm -rf /$x", "rm -rf /tmp/$nothing", "rm -rf build/$nothing", "cp /dev/sda x", "rsync -a --delete /usr/ backup/", "chmod -R 755 ~",
+    'd=$(mktemp -d); cd "$d" && rm -rf *', 'cd "$(mktemp -d)" && rm -rf *', 'cd "$TMPDIR/x" && rm -rf *', 'cd "$(pwd)/a/.." && rm -rf *',
+    'cd "$unset" && ls && rm -rf build/*', 'cd "$unset/src/build" && rm -rf *', 'cd "$unset"; cd -; rm -rf *', 'cd "$unset" && cd /tmp/x && rm -rf *',
     "cd '' && rm -rf *", "systemctl status reboot", "telinit 5 0", "echo 'rm -rf /' | sh build.sh",
     "git commit -m 'run $0 & $0'", "uv run echo rm -rf /", "setarch x86_64 echo rm -rf /", "poetry run echo rm -rf /",
 ]  # fmt: skip
@@ -259,3 +264,10 @@ def _nested(count: int) -> str:
 
 def _in_a_row(count: int) -> str:
     return "; ".join(f"sh -c 'echo {number}'" for number in range(count))
+
+
+def test_a_folder_that_is_not_known_is_named_in_the_reason() -> None:
+    assert blocked('cd "$unset/.." && rm -rf *') == (
+        "rm would delete all of * in a folder that a variable or a command names"
+    )
+    assert blocked("cd / && rm -rf *") == "rm would delete all of *"
