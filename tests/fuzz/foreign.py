@@ -22,7 +22,7 @@ from orchestrator.bot.policy import change_checks, hidden_characters, incoming, 
 from orchestrator.bot.policy.wording import Wording, in_markdown, plain_line
 from orchestrator.bot.verification import page, python_tests, reports, suggest
 from orchestrator.bot.verification.trees import TestFiles
-from orchestrator.core import changes, prompts, redaction
+from orchestrator.core import changes, json_rpc, prompts, redaction
 from orchestrator.core.changes import FileChange, FileVersion
 from orchestrator.core.errors import PullwrightError
 from orchestrator.engine.contracts import plan_json, whole_file
@@ -180,7 +180,7 @@ def _address(text: str) -> None:
 
 def _model_json(text: str) -> None:
     with suppress(ValueError):
-        wire.read_json(text)
+        json_rpc.read_json(text)
     wire.read_arguments(text)
 
 

@@ -31,9 +31,10 @@ from orchestrator.core.http_client import (
     plain_number,
     seconds_until,
 )
+from orchestrator.core.json_rpc import read_json
 from orchestrator.core.prompts import cut
 from orchestrator.engine.models.refusals import is_other_limit, is_overflow
-from orchestrator.engine.models.wire import as_object, as_text, dicts, read_json
+from orchestrator.engine.models.wire import as_object, as_text, dicts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

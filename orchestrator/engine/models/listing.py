@@ -14,10 +14,11 @@ from urllib.parse import quote, urlsplit
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, ProviderError
 from orchestrator.core.http_client import UNCOMPRESSED, Answer, FailureKind, NoAnswer, ask_now, ask_server
+from orchestrator.core.json_rpc import read_json
 from orchestrator.core.messages import Message
 from orchestrator.engine.models.base import Request
 from orchestrator.engine.models.catalog import ModelRef, Provider
-from orchestrator.engine.models.wire import as_object, dicts, endpoint, host_of, read_json
+from orchestrator.engine.models.wire import as_object, dicts, endpoint, host_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import OverloadedError
+from orchestrator.core.json_rpc import read_json
 from orchestrator.core.messages import FinishReason, Image, Reasoning, Role, Text, ToolCall, ToolResult
 from orchestrator.engine.models.base import INVALID_ARGUMENTS, CallPiece, ReasoningPiece, Response, TextPiece
 from orchestrator.engine.models.failures import error_in_reply
@@ -46,7 +47,6 @@ from orchestrator.engine.models.wire import (
     host_of,
     json_bytes,
     read_arguments,
-    read_json,
 )
 
 if TYPE_CHECKING:

@@ -29,12 +29,13 @@ from orchestrator.core.http_client import (
     read_beginning,
     read_body,
 )
+from orchestrator.core.json_rpc import read_json
 from orchestrator.core.messages import Message, Reasoning, ToolCall, ToolResult
 from orchestrator.core.redaction import secret_forms, without_bytes, without_secrets
 from orchestrator.engine.models.base import Completed, Relaxed, Response, Restarted, Waiting
 from orchestrator.engine.models.failures import error_from_body, is_transient, set_resume_time
 from orchestrator.engine.models.refusals import changed_fields
-from orchestrator.engine.models.wire import host_of, json_bytes, read_json
+from orchestrator.engine.models.wire import host_of, json_bytes
 from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from orchestrator.core.addresses import holds_credential
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, ProviderError
+from orchestrator.core.json_rpc import read_json
 from orchestrator.core.messages import FinishReason, Message, Role, ToolCall
 from orchestrator.engine.models.base import INVALID_ARGUMENTS, Response, count_of, counted_or_estimated
 
@@ -42,9 +43,6 @@ def short_id(text: str, most: int) -> str:
         return text
     digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:_DIGEST_CHARACTERS]
     return f"{text[: most - _DIGEST_CHARACTERS - 1]}_{digest}"
-
-
-_SURROGATE_ESCAPE = b"\\ud"
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,33 +405,6 @@ def endpoint(api_url: str, suffix: str) -> str:
 def host_of(url: str) -> str:
     """Return host and port of an address, for error messages."""
     return urlsplit(url).netloc.rpartition("@")[2]
-
-
-def read_json(raw: str | bytes) -> Any:
-    """Parse JSON strictly (no NaN, no Infinity by name), in text that can be written as UTF-8.
-
-    An unpaired surrogate, which a model can write as an escape, becomes U+FFFD, and so does a byte that is not UTF-8,
-    whatever a header says.
-
-    Raises:
-        ValueError: the text is not JSON, or is nested too deeply.
-    """
-    try:
-        value = json.loads(raw, parse_constant=_refuse_constant)
-        encoded = raw if isinstance(raw, bytes) else raw.encode("utf-8", "replace")
-        if _SURROGATE_ESCAPE not in encoded.lower():
-            return value
-        text = json.dumps(value, ensure_ascii=False)
-        return json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
-    except UnicodeDecodeError:
-        return read_json(raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
-def _refuse_constant(name: str) -> Any:
-    message = f"{name} is not JSON"
-    raise ValueError(message)
 
 
 def read_event(data: str, where: str) -> Any:

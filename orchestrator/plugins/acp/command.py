@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 import sys
+import threading
 from contextlib import redirect_stdout, suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, INTERRUPTED, refuse_secrets
 from orchestrator.app.terminal import RedactedOutput, known_secrets, standard_output
 from orchestrator.bot.suggestions import install_command
 from orchestrator.core import event_loop
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.event_loop import in_abandoned_thread
 from orchestrator.core.json_rpc import read_message
 from orchestrator.plugins.chat.command import StandardInput, refuse_contract
 
@@ -24,10 +26,8 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring import Observers
 
 _PARSE_ERROR = {"code": -32_700, "message": "this line is no message of the protocol"}
-_LOOK_MILLISECONDS = 200
-"""How often a write that the editor does not read looks whether the input has ended, and how long it waits then."""
-_ANSWER_SECONDS = 5.0
-"""Time for the answers to requests whose work has ended, or was cancelled."""
+_ANSWER_SECONDS, _READ_SECONDS = 5.0, 1.0
+"""Time at the end for the answers to requests whose work has ended, or was cancelled, and then to read them."""
 
 
 def acp(options: argparse.Namespace) -> int:
@@ -56,38 +56,48 @@ async def _serve(options: argparse.Namespace, lines: _Lines, observers: Observer
 
     from orchestrator.plugins.acp.agent import EditorAgent
 
-    agent = EditorAgent(options, observers)
+    agent, is_stopped = EditorAgent(options, observers, lines.put), asyncio.Event()
     connection = AgentSideConnection(agent, lines, listening=False)  # type: ignore[arg-type]
     listening = asyncio.ensure_future(connection.listen())
 
     def end() -> None:
-        agent.stop()
+        is_stopped.set()
+        for session in agent.sessions.values():
+            session.chat.context.stop.at_once()
         listening.cancel()
 
     event_loop.on_ending_signals(end, interrupt=end)
     await asyncio.wait([listening])
-    agent.cancel_all()
+    for session in agent.sessions.values():
+        session.cancel()
     await lines.end()
-    for line in await agent.close():
-        print(line, file=sys.stderr)
+    for session in agent.sessions.values():
+        for line in await session.close():
+            print(line, file=sys.stderr)
     await connection.close()
-    return INTERRUPTED if agent.is_stopped else DONE
+    return INTERRUPTED if is_stopped.is_set() else DONE
 
 
 class _Lines:
-    """The library's transport: one JSON message a line. What is none is answered, and never reaches the library."""
+    """The library's transport: one JSON message a line. What is none is answered, and never reaches the library.
+
+    A thread writes, because an editor may stay and not read. The end of the process does not wait for it.
+    """
 
     def __init__(self, handle: int) -> None:
-        self._pipe = _Pipe(handle)
-        self._out = RedactedOutput(cast("TextIO", self._pipe), lambda: known_secrets(os.environ))
-        self._input, self._order = StandardInput(), asyncio.Lock()
+        self._input, self._output = StandardInput(), SimpleQueue[dict[str, Any] | None]()
         self._asked: set[Any] = set()
         self._answered = asyncio.Event()
+        self._writing = threading.Thread(target=self._write, args=[handle], daemon=True)
+        self._writing.start()
+
+    def put(self, message: dict[str, Any]) -> None:
+        """Have a message written, after those that were put before. Any thread may call this."""
+        self._output.put(message)
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Write a message, after those that were sent before."""
-        async with self._order:
-            await asyncio.to_thread(self._out.write_json, message)
+        """Have a message of the library written."""
+        self.put(message)
         if "method" not in message:
             self._asked.discard(message["id"])
             self._answered.set()
@@ -104,11 +114,10 @@ class _Lines:
                     self._asked.add(message["id"])
                 return message
             if line.strip():
-                await self.send({"jsonrpc": "2.0", "id": None, "error": _PARSE_ERROR})
+                self.put({"jsonrpc": "2.0", "id": None, "error": _PARSE_ERROR})
 
     async def end(self) -> None:
-        """Wait for the answers to what was asked, and write no longer than the editor reads."""
-        self._pipe.is_ending = True
+        """Wait for the answers to what was asked."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_ANSWER_SECONDS):
                 while self._asked:
@@ -116,32 +125,14 @@ class _Lines:
                     await self._answered.wait()
 
     async def close(self) -> None:
-        """Do nothing: the streams are the process's own."""
+        """Wait until everything is written, but no longer than the editor reads."""
+        self._output.put(None)
+        await in_abandoned_thread(lambda: self._writing.join(_READ_SECONDS))
 
-
-class _Pipe:
-    """Standard output, whose reader may go, or stay and not read. Then the end of the process does not wait for it.
-
-    Attributes:
-        is_ending: whether to drop what is not read within a moment.
-    """
-
-    def __init__(self, handle: int) -> None:
-        self._handle, self._is_gone, self.is_ending = handle, False, False
-        self._poll = select.poll()
-        self._poll.register(handle, select.POLLOUT)
-
-    def write(self, text: str) -> None:
-        """Write a text. At most `PIPE_BUF` bytes are written without a wait when there is room."""
-        rest = memoryview(text.encode())
-        while rest and not self._is_gone:
-            if self._poll.poll(_LOOK_MILLISECONDS):
-                try:
-                    rest = rest[os.write(self._handle, rest[: select.PIPE_BUF]) :]
-                except OSError:  # nobody reads any more
-                    self._is_gone = True
-            else:
-                self._is_gone = self.is_ending
-
-    def flush(self) -> None:
-        """Do nothing: everything is written at once."""
+    def _write(self, handle: int) -> None:
+        """Write the messages until the end, or until nobody reads any more."""
+        with suppress(OSError), os.fdopen(handle, "w", encoding="utf-8", closefd=False) as stream:
+            os.set_blocking(handle, True)
+            output = RedactedOutput(stream, lambda: known_secrets(os.environ))
+            for message in iter(self._output.get, None):
+                output.write_json(message)

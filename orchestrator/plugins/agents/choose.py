@@ -61,7 +61,7 @@ def choose_agent(context: BuildContext, chosen: ChosenModel) -> ChosenAgent | No
     Raises:
         ConfigurationError: it is not installed, or cannot work with these settings, this model or on this machine.
     """
-    settings, name = context.settings, _agent_of(context.settings)
+    settings, name = context.settings, getattr(context.settings, "agent", None)
     if name is None:
         return None
     kind, found, named, other_version = _look_for(context, name)
@@ -96,7 +96,7 @@ def agent_probes(context: BuildContext) -> list[Group]:
     from orchestrator.app.doctor.findings import Group, Probe, ok, warned
     from orchestrator.plugins.agents.box import sandbox_for_agents
 
-    name = _agent_of(context.settings)
+    name = getattr(context.settings, "agent", None)
     if name is None:
         return []
 
@@ -116,10 +116,6 @@ def check_agents_installed() -> None:
         raise ConfigurationError(
             f"--agent needs the package agent-client-protocol: {install_command('agents')}"
         )
-
-
-def _agent_of(settings: Settings) -> str | None:
-    return getattr(settings, "agent", None)
 
 
 def _look_for(context: BuildContext, name: str) -> tuple[AgentKind, Installed, AddressedModel, str]:

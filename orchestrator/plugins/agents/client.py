@@ -301,8 +301,7 @@ class Told:
     budget: Budget
     clock: Clock
     last_text: str = ""
-    _calls: dict[str, str] = field(default_factory=dict)
-    _ended: set[str] = field(default_factory=set)
+    _calls: dict[str, str] = field(default_factory=dict)  # its names for them; none if they have ended
     _is_full: bool = False
 
     def take(self, update: Any) -> None:
@@ -326,7 +325,7 @@ class Told:
     def end_turn(self) -> str:
         """Keep what was said last, end the calls that have no end, and return that text."""
         text = self._flush()
-        for number in [one for one in self._calls if one not in self._ended]:
+        for number in list(self._calls):
             self._end(number, CallStatus.INTERRUPTED, "the turn ended before this call")
         return text
 
@@ -399,9 +398,9 @@ class Told:
 
     def _end(self, number: str, status: CallStatus, output: str) -> None:
         number = self._named(number)
-        if number in self._calls and number not in self._ended:
-            self._ended.add(number)
-            self._tell(events.ToolCallEnded(number, self._calls[number], status, output))
+        if name := self._calls.get(number):
+            self._calls[number] = ""
+            self._tell(events.ToolCallEnded(number, name, status, output))
 
     def _plan(self, update: schema.AgentPlanUpdate) -> None:
         """Show the agent's plan as the todo list."""
@@ -445,12 +444,13 @@ def _output(update: Any) -> str:
     """Return the text of a call's result, and its differences, in a bounded form."""
     parts = []
     for one in update.content or ():
-        if isinstance(one, schema.FileEditToolCallContent):
-            parts.append(f"{one.path}\n- {one.old_text or ''}\n+ {one.new_text}")
-        elif (inner := getattr(one, "content", None)) is not None and isinstance(
-            inner, schema.TextContentBlock
-        ):
-            parts.append(inner.text)
+        match one:
+            case schema.FileEditToolCallContent(path=path, old_text=old, new_text=new):
+                parts.append(f"{path}\n- {old or ''}\n+ {new}")
+            case schema.ContentToolCallContent(content=schema.TextContentBlock(text=text)):
+                parts.append(text)
+            case _:
+                pass
     if not parts and update.raw_output:
         parts.append(json.dumps(update.raw_output, default=str))
     return "\n".join(parts)[:_OUTPUT_CHARS]

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
@@ -20,6 +19,7 @@ from orchestrator.app.http_server import ResponseBrokenError, ServerLimits
 from orchestrator.core import events
 from orchestrator.core.errors import ConfigurationError, ContextLengthError, InvalidRequestError, ModelError
 from orchestrator.core.events import Defence, LimitReached, Warned
+from orchestrator.core.json_rpc import read_json
 from orchestrator.core.redaction import REPLACEMENT, secret_forms
 from orchestrator.engine.models.base import Request, Response
 from orchestrator.engine.models.catalog import Provider, facts, price_usd
@@ -111,25 +111,6 @@ class Upstream:
         return cls(provider, key, name, named.wire, price, most, options or HttpOptions())
 
 
-@dataclass(frozen=True, slots=True)
-class RelayLimits:
-    """The limits of a relay, besides those of the budget.
-
-    Attributes:
-        output_tokens: the longest reply that a request may ask for.
-        same_requests: how often the same request is sent on.
-        body_bytes: the longest request.
-        connections: at a time.
-        refused_requests: after so many the agent is stopped, because even a refusal takes time.
-    """
-
-    output_tokens: int = 32_000
-    same_requests: int = 3
-    body_bytes: int = 8 * 1024 * 1024
-    connections: int = 64
-    refused_requests: int = 1_000
-
-
 _MOST_SEEN = 10_000
 _MOST_TOLD = 100
 _LEAST_PLACEHOLDER_CHARS = 16
@@ -159,6 +140,11 @@ class Relay(Door):
         redactor: removes secrets from requests.
         placeholder: what the agent has for a key.
         random: returns numbers from 0 up to 1, for the waits.
+        output_tokens: the longest reply that a request may ask for.
+        same_requests: how often the same request is sent on.
+        body_bytes: the longest request.
+        connections: at a time.
+        refused_requests: after so many the agent is stopped, because even a refusal takes time.
         limit: the cap that stopped the agent; None if none did.
         failure: the server's last error; None if a later request was answered.
 
@@ -175,7 +161,11 @@ class Relay(Door):
     placeholder: str = field(repr=False)
     clock: Clock
     random: Callable[[], float]
-    limits: RelayLimits = RelayLimits()
+    output_tokens: int = 32_000
+    same_requests: int = 3
+    body_bytes: int = 8 * 1024 * 1024
+    connections: int = 64
+    refused_requests: int = 1_000
     limit: LimitReached | None = field(default=None, init=False)
     failure: ModelError | None = field(default=None, init=False)
     _lanes: set[int] = field(default_factory=set, init=False)
@@ -193,10 +183,10 @@ class Relay(Door):
         self._reader = RequestReader(self._form, self.redactor)
         longest = upstream.options.total_seconds + _SPARE_SECONDS
         self.server_limits = ServerLimits(
-            connections=self.limits.connections,
-            streams=self.limits.connections,
-            body_bytes=self.limits.body_bytes,
-            all_body_bytes=4 * self.limits.body_bytes,
+            connections=self.connections,
+            streams=self.connections,
+            body_bytes=self.body_bytes,
+            all_body_bytes=4 * self.body_bytes,
             answer_seconds=longest,
             stream_seconds=longest,
             end_seconds=1.0,
@@ -257,7 +247,7 @@ class Relay(Door):
         """Check the address and the placeholder."""
         query = scope["query_string"].decode("latin-1")
         refused = LimitReached("denials", f"{self._refused} requests of the agent were refused")
-        if limit := self.limit or (refused if self._refused >= self.limits.refused_requests else None):
+        if limit := self.limit or (refused if self._refused >= self.refused_requests else None):
             raise _CapReachedError(limit)
         asked = read_request(self._form, scope["method"], scope["path"], query)
         headers = _headers(scope)
@@ -279,8 +269,8 @@ class Relay(Door):
         times = self._seen[request.identity] = self._seen.pop(request.identity, 0) + 1
         if len(self._seen) > _MOST_SEEN:
             del self._seen[next(iter(self._seen))]
-        if times > self.limits.same_requests:
-            words = f"the same request was sent more than {self.limits.same_requests} times"
+        if times > self.same_requests:
+            words = f"the same request was sent more than {self.same_requests} times"
             self._tell(Defence.LIMITS, words)
             raise RefusedRequestError(words, HTTPStatus.BAD_REQUEST)
         return request
@@ -327,7 +317,7 @@ class Relay(Door):
 
     def _bounded(self, request: AgentRequest) -> int:
         """Return the longest reply that a request may have without the budget."""
-        most = min(self.upstream.output_tokens, self.limits.output_tokens)
+        most = min(self.upstream.output_tokens, self.output_tokens)
         return min(request.wanted or most, most)
 
     @contextmanager
@@ -346,7 +336,6 @@ class Relay(Door):
 
     def _tell(self, defence: Defence, message: str) -> None:
         """Tell a person, once, and of the first ones only: an agent may ask a million times."""
-        message = message.encode("utf-8", "replace").decode()  # JSON can have halves of characters
         if message not in self._told and len(self._told) < _MOST_TOLD:
             self._told.add(message)
             self.emit(events.Guarded(defence, message))
@@ -357,10 +346,10 @@ class Relay(Door):
         All of them have status 400: at any other one some agent asks again.
         """
         is_theirs = isinstance(error, ContextLengthError | InvalidRequestError) and error.body
-        if is_theirs and _is_object(error.body):
-            await reply.whole(HTTPStatus.BAD_REQUEST, error.body)
-        else:
-            await self._say(reply, HTTPStatus.BAD_REQUEST, str(error))
+        with suppress(ValueError):
+            if is_theirs and isinstance(read_json(error.body), dict):
+                return await reply.whole(HTTPStatus.BAD_REQUEST, error.body)
+        return await self._say(reply, HTTPStatus.BAD_REQUEST, str(error))
 
     async def _say(self, reply: _Reply, status: int, words: str) -> None:
         if reply.has_begun:
@@ -562,10 +551,3 @@ async def _left(receive: Receive) -> None:
     """Wait until the client leaves."""
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def _is_object(body: bytes) -> bool:
-    try:
-        return isinstance(json.loads(body), dict)
-    except (ValueError, RecursionError):
-        return False

@@ -29,7 +29,7 @@ from orchestrator.core.prompts import render
 from orchestrator.engine.environments.running_program import ProgramReport
 from orchestrator.engine.profiles.base import Profile
 from orchestrator.engine.session.loop import EndKind, SessionEnd, is_question
-from orchestrator.engine.tools.base import Order
+from orchestrator.engine.tools.base import Mode, Order, truncate_chars
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
 from orchestrator.engine.tools.files import read_file
 from orchestrator.engine.tools.registry import ToolRegistry
@@ -38,7 +38,7 @@ from orchestrator.engine.tools.shell import run_shell_command
 from orchestrator.plugins.agents.box import HOME, MODEL_PORT, TOOLS_PORT, Door, Start, boxed
 from orchestrator.plugins.agents.client import AgentConnection, Told
 from orchestrator.plugins.agents.known import fill_in
-from orchestrator.plugins.agents.relay import Relay, RelayLimits
+from orchestrator.plugins.agents.relay import Relay
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from orchestrator.plugins.agents.known import AgentKind, Installed
     from orchestrator.plugins.agents.relay import Upstream
 
-MOST_ANSWER_CHARS = 9_500
-"""One program cuts what is longer than 10,000 characters."""
+_MOST_ANSWER_CHARS = 9_500
+"""One program cuts what is longer than 10,000 characters, the note about what is left out counted."""
 _PING_SECONDS = 15.0
 _STOP_SECONDS = 60.0
 """Time in which the program is stopped after a call that ends the session."""
@@ -198,7 +198,9 @@ class HostTools(Door):
         if end.ending is not None:
             self.ended.set()
             return _text("Noted. The session ends here: end your turn without another word.")
-        return _text(_cut(end.result.content), is_error=end.result.is_error)
+        # What matters stands first and last.
+        shown = truncate_chars(end.result.content, _MOST_ANSWER_CHARS, Mode.HEAD_TAIL)
+        return _text(shown, is_error=end.result.is_error)
 
     def _cancel(self, number: Any) -> None:
         """Cancel a running call. One program says so of calls that have ended, too."""
@@ -209,14 +211,6 @@ class HostTools(Door):
 
 def _text(text: str, *, is_error: bool = False) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": text}], "isError": is_error}
-
-
-def _cut(text: str) -> str:
-    """Return a text with its middle left out if it is long: what matters stands first and last."""
-    if len(text) <= MOST_ANSWER_CHARS:
-        return text
-    half = MOST_ANSWER_CHARS // 2 - 50
-    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
 
 
 async def _piece(send: Send, data: bytes, *, more: bool = True) -> None:
@@ -358,7 +352,7 @@ class AgentProgram:
             placeholder=placeholder,
             clock=self.clock,
             random=self.random,
-            limits=RelayLimits(output_tokens=self.output_tokens),
+            output_tokens=self.output_tokens,
         )
         tools = HostTools(runner, token, self._words(frozenset(runner.told)))
         commands = self.runs_commands

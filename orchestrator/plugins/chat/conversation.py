@@ -319,7 +319,7 @@ class Conversation:
     def mentioned(self, path: str, data: bytes) -> str:
         """Return a file that the person mentioned as the text for the model. It counts as read."""
         self.ledger.shown.add(path)
-        text = self._sanitizer.text(path, data.decode("utf-8", "replace"))
+        text = self._sanitizer.text(path, data[:_MOST_FILE_BYTES].decode("utf-8", "replace"))
         return render("plugins/chat/mentioned_file", path=path, block=fenced(text))
 
     def as_markdown(self) -> str:

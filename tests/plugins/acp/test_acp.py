@@ -387,26 +387,37 @@ def test_an_editor_that_reads_no_more_does_not_hold_up_the_end(stage: Stage, rep
     assert stage.events()[-1]["type"] == "CycleEnded"
 
 
-async def test_what_nobody_reads_is_dropped_after_the_end_of_the_input() -> None:
+async def test_what_nobody_reads_holds_up_nothing() -> None:
     ours, theirs = os.pipe()
     lines = command._Lines(theirs)
-    sending = asyncio.ensure_future(lines.send({"method": "x" * 200_000}))
-    await asyncio.to_thread(os.read, ours, 10)  # so it has begun
+    await lines.send({"method": "x" * 200_000})
+    await asyncio.to_thread(os.read, ours, 10)  # so its writing has begun
     await lines.end()
-    await sending
+    await lines.close()
     os.close(ours)
+    await asyncio.to_thread(lines._writing.join)
     await lines.send({"method": "y"})
     os.close(theirs)
 
 
-def test_what_was_asked_before_the_end_of_the_input_is_answered(stage: Stage, tmp_path: Path) -> None:
+def test_what_was_asked_before_the_end_of_the_input_is_answered_in_order(
+    stage: Stage, repository: Path, tmp_path: Path
+) -> None:
     hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}}
-    (tmp_path / "in").write_text(f"{json.dumps(hello)}\n{json.dumps({**hello, 'id': 2})}\n")
+    opening = {"method": "session/new", "params": {"cwd": str(repository), "mcpServers": []}}
+    asked = (hello, {**hello, "id": 2}, {**hello, "id": 3, **opening})
+    (tmp_path / "in").write_text("".join(f"{json.dumps(one)}\n" for one in asked))
     words = ("acp", "--model", f"openai-chat:{MODEL}", "--api-url", stage.model.url)
     with (tmp_path / "in").open("rb") as given, (tmp_path / "out").open("wb") as out:
         assert Forked(words, (given.fileno(), out.fileno(), 2)).wait(60) == 0
     told = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
-    assert {one["id"]: one["result"]["protocolVersion"] for one in told} == {1: 1, 2: 1}
+    answers = {one["id"]: one["result"] for one in told if "id" in one}
+    assert [answers[number]["protocolVersion"] for number in (1, 2)] == [1, 1]
+    # An editor knows the session only after the answer to its request.
+    *_, opened, commands = told
+    assert opened["id"] == 3
+    assert commands["params"]["sessionId"] == opened["result"]["sessionId"]
+    assert commands["params"]["update"]["sessionUpdate"] == "available_commands_update"
 
 
 def test_a_change_in_a_clone_is_shown_where_it_is(stage: Stage, repository: Path) -> None:

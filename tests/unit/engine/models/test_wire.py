@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.json_rpc import read_json
 from orchestrator.core.messages import Image, Message, Role, Text, ToolCall, ToolDefinition, ToolResult
 from orchestrator.engine.models.base import INVALID_ARGUMENTS, OutputSchema, Request, estimated_usage
-from orchestrator.engine.models.wire import EncodedMessages, endpoint, host_of, read_arguments, read_json
+from orchestrator.engine.models.wire import EncodedMessages, endpoint, host_of, read_arguments
 from tests.tables import table
 
 SUFFIX = "/chat/completions"
