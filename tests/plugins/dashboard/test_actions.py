@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import OrderedDict
+from contextlib import nullcontext
 from datetime import UTC, date, datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,7 @@ import pytest
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.reader import LOCK_FILE
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.errors import ConfigurationError, JournalError
+from orchestrator.core.errors import ConfigurationError, ForgeError, JournalError
 from orchestrator.plugins.dashboard.actions import (
     FLEET_VERBS,
     Answering,
@@ -26,6 +28,7 @@ from orchestrator.plugins.dashboard.actions import (
     _last_line,
     _noted,
 )
+from orchestrator.plugins.dashboard.server import Dashboard
 from orchestrator.plugins.fleet.turns import DailyCost
 from tests.tables import table
 
@@ -185,3 +188,43 @@ def test_the_fleet_s_cycles_are_counted_today_and_in_all() -> None:
     empty = FleetView(NOW, error="away")
     assert (empty.today("octo/calc"), empty.total("octo/calc")) == ((0, 0.0), (0, 0.0))
     assert empty.plots == []
+
+
+@table("is_known", [True, False])
+def test_where_pull_requests_cannot_be_read_the_tasks_are(*, is_known: bool) -> None:
+    asked: list[bool] = []
+
+    def states(*, with_pulls: bool = True) -> list[Any]:
+        asked.append(with_pulls)
+        if with_pulls and not is_known:
+            raise ForgeError("the forge does not answer")
+        return []
+
+    decisions = SimpleNamespace(states=states)
+    here: Any = SimpleNamespace(
+        clock=ManualClock(),
+        is_local=lambda _repository: False,
+        _open=lambda _repository, *, writes: nullcontext(SimpleNamespace(decisions=decisions, writes=writes)),
+    )
+    look = TaskActions.look(here, "octo/calc")
+    assert (look.states, look.error) == ((), "")
+    assert asked == ([True] if is_known else [True, False])
+
+
+def test_the_repository_that_was_looked_at_longest_ago_is_forgotten() -> None:
+    read: list[str] = []
+
+    def look(repository: str) -> str:
+        read.append(repository)
+        return repository
+
+    page: Any = SimpleNamespace(looks=OrderedDict(), actions=SimpleNamespace(look=look))
+    for number in range(100):
+        Dashboard.look(page, f"octo/{number}")
+    assert len(page.looks) == 100
+    Dashboard.look(page, "octo/0")
+    assert len(page.looks) == 100
+    Dashboard.look(page, "octo/new")
+    assert len(page.looks) == 100
+    assert "octo/1" not in page.looks
+    assert list(page.looks)[-2:] == ["octo/0", "octo/new"]

@@ -209,3 +209,20 @@ def test_what_is_done_or_not_wanted_is_no_task() -> None:
 def test_a_byte_order_mark_hides_no_item_and_a_tag_ends_its_words() -> None:
     found = list(checklist("TODO.md", "\ufeff- [ ] a\n</details>\n\n- [x] b\n    - [ ] c\n"))
     assert [task.title for task in found] == ["a", "c"]
+
+
+@table(
+    "text, titles",
+    [
+        ("Text.\n\n    - [ ] code\n", []),
+        ("Text.\n\n\t- [ ] code\n", []),
+        ("- plain\n    - [ ] inner\n", ["inner"]),
+        ("- [x] done\n    - [ ] open\n", ["open"]),
+        ("- plain\n\n# Title\n\n    - [ ] code\n", []),
+        ("- [ ] last", ["last"]),
+        ("  - [ ] two blanks\n", ["two blanks"]),
+        ("    - [ ] code\n- [ ] task\n", ["task"]),
+    ],
+)
+def test_indented_code_is_no_task_and_an_inner_item_is_one(text: str, titles: list[str]) -> None:
+    assert [task.title for task in checklist("TODO.md", text)] == titles

@@ -22,7 +22,7 @@ from orchestrator.bot.verification.base import (
     Runs,
 )
 from orchestrator.bot.verification.ctrf import CtrfTest, ctrf_of_change, ctrf_report
-from orchestrator.bot.verification.reports import read_report
+from orchestrator.bot.verification.reports import _ctrf_case, read_report
 from orchestrator.bot.verification.verdict import ChangeVerdict, judge_runs
 from tests.tables import table
 
@@ -130,3 +130,20 @@ def test_reading_gives_the_statuses_that_were_written(rows: list[tuple[str, Case
         assert {case.id: case.status for case in read} == {
             name: case.status for name, case in after.cases.items()
         }
+
+
+@table(
+    "status, raw, expected",
+    [
+        ("failed", "error", CaseStatus.ERROR),
+        ("failed", "failed", CaseStatus.FAILED),
+        ("failed", None, CaseStatus.FAILED),
+        ("passed", "error", CaseStatus.PASSED),
+        ("skipped", "error", CaseStatus.SKIPPED),
+        ("passed", None, CaseStatus.PASSED),
+    ],
+)
+def test_an_error_is_a_failed_test_of_a_runner_that_calls_it_so(
+    status: str, raw: str | None, expected: CaseStatus
+) -> None:
+    assert _ctrf_case({"name": "a", "status": status, "rawStatus": raw}).status is expected

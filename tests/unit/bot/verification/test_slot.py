@@ -6,11 +6,11 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.bot.verification.slot import Slot
+from orchestrator.bot.verification.slot import Slot, _remove
 from orchestrator.core.errors import ToolError
 from tests.unit.bot.verification.rig import bench
 
@@ -311,3 +311,22 @@ async def test_a_slot_that_was_taken_for_a_cancelled_run_is_free_again(tmp_path:
             again = Slot.take(one.home)
             assert again.tree.parent.name == "0"
             again.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(OSError("odd"), "odd"), (OSError(13, "Permission denied", "/x"), "Permission denied")],
+)
+def test_what_cannot_be_removed_is_said_with_its_reason(error: OSError, words: str) -> None:
+    class Box:
+        path = Path("/box")
+
+        def remove(self, _path: str) -> None:
+            raise error
+
+    box: Any = Box()
+    with pytest.raises(ToolError) as caught:
+        _remove(box, "a")
+    assert str(caught.value) == (
+        f"the files of a test run in /box/a could not be removed: {words}; remove them by hand"
+    )

@@ -8,7 +8,7 @@ import re
 import string
 
 from orchestrator.core.redaction import REPLACEMENT
-from orchestrator.engine.policy.secrets import Redactor
+from orchestrator.engine.policy.secrets import Redactor, _has_more_than_words
 from tests.tables import table
 
 DRAW = random.Random(11)  # noqa: S311  the same values each time
@@ -210,3 +210,21 @@ def test_a_datacentres_key() -> None:
 )
 def test_names_in_programs_are_no_keys(text: str) -> None:
     assert Redactor().redact(text) == text
+
+
+@table(
+    "text, has_more",
+    [
+        (b"just-words", False),
+        (b"Just-words", True),
+        (b"just-words1", True),
+        (b"1", True),
+        (b"", True),
+        (b"a" * 24, False),
+        (b"a" * 25, True),
+        (b"a" * 24 + b"." + b"b" * 24, False),
+        (b"a" * 24 + b"_" + b"b" * 25, True),
+    ],
+)
+def test_what_is_more_than_words(text: bytes, *, has_more: bool) -> None:
+    assert _has_more_than_words(text) is has_more

@@ -13,7 +13,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.policy.shell import CommandLine, TooManyShells, Unparsed, parse_line, scan, scan_deep
+from orchestrator.engine.policy.shell import (
+    OUTPUT,
+    CommandLine,
+    TooManyShells,
+    Unparsed,
+    parse_line,
+    printed_words,
+    scan,
+    scan_deep,
+)
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -260,3 +269,23 @@ def test_only_stars_without_quotes_look_for_files() -> None:
 def test_a_word_ends_where_a_redirection_begins() -> None:
     (command,) = parse_line("p a>b c").commands
     assert command.argv == ("p", "a", "c")
+
+
+@table(
+    "text, printed",
+    [
+        ("which a b", "b"),
+        ("command -v a", "a"),
+        ("command a", OUTPUT),
+        ("command a -v", OUTPUT),
+        ("grep -v a", OUTPUT),
+        ("which", OUTPUT),
+        ("command", OUTPUT),
+        ("cat a", OUTPUT),
+        ("echo -n a b", "a b"),
+        ("! which a", "a"),
+    ],
+)
+def test_what_a_program_prints_as_far_as_that_is_plain(text: str, printed: str) -> None:
+    (command,) = scan(text)
+    assert printed_words(command.words) == printed
