@@ -50,8 +50,10 @@ async def test_no_result_is_so_long_that_the_program_cuts_it(length: int, *, is_
     if length <= 9_500:
         assert text == content
         return
-    first, _, rest = text.partition("\n[... ")
-    left_out, _, last = rest.partition(" characters left out ...]\n")
+    # The note is that of every tool's output that is cut.
+    first, _, rest = text.partition("\n\n[WARNING: Tool output was truncated. ")
+    note, _, last = rest.partition("]\n\n")
+    left_out = note.partition(" characters were removed from the middle")[0]
     assert content.startswith(first)
     assert content.endswith(last)
     assert len(first) + int(left_out) + len(last) == length
