@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.bot.cycle.briefing import Briefing, document_links, first_message, imports_of
+from orchestrator.bot.cycle.briefing import Briefing, _nested, document_links, first_message, imports_of
 from orchestrator.bot.cycle.parts import CycleOptions
 from orchestrator.bot.cycle.repository_rules import read_repository_rules
 from orchestrator.bot.cycle.tasks import from_text
@@ -180,3 +181,27 @@ def test_rules_about_commits_in_instruction_files_are_followed(
     rules = asyncio.run(read_repository_rules([*files], read, OPTIONS, "m", links))
     assert "\n".join(rules.trailers).startswith(expected)
     assert bool(rules.trailers) == bool(expected)
+
+
+async def test_instructions_of_other_folders_are_found_by_their_whole_names() -> None:
+    names = (
+        "AGENTS.md",
+        "src/AGENTS.md",
+        "web/.github/rules.md",
+        "docs/NO_AGENTS.md",
+        "lib/AGENTS.md/a.md",
+        "api/AGENTS.md",
+    )
+
+    async def page(path: str) -> str | None:
+        return None if path == "api/AGENTS.md" else f"Rules of {path}."
+
+    library: Any = SimpleNamespace(
+        documents=("AGENTS.md", ".github/rules.md"), instructions={name: name for name in names}, page=page
+    )
+    found = await _nested(library, {"AGENTS.md"})
+    assert {folder: text.split("\n", 1)[0] for folder, text in found.items()} == {
+        "src/": "`src/AGENTS.md`:",
+        "web/": "`web/.github/rules.md`:",
+    }
+    assert list(await _nested(library, {"src/AGENTS.md"})) == ["web/"]
