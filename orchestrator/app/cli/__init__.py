@@ -14,7 +14,6 @@ from orchestrator.app.cli.commands import command
 from orchestrator.app.config import add_named_plugins
 from orchestrator.app.plugins import load
 from orchestrator.app.terminal import redact_terminal
-from orchestrator.bot.suggestions import PROGRAM
 from orchestrator.core.errors import PullwrightError
 
 if TYPE_CHECKING:
@@ -68,8 +67,7 @@ def _dispatch(options: argparse.Namespace) -> int:
 
 
 def _report(message: str, status: int) -> int:
-    from orchestrator.app.words import clean
+    from orchestrator.app.cli.output import print_problem
 
-    # In one line, which the terminal breaks: a command at its end can be copied whole.
-    sys.stderr.write(f"{PROGRAM}: {clean(message)}\n")
+    print_problem(message)
     return status

@@ -13,7 +13,7 @@ import sys
 import textwrap
 from itertools import groupby, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from orchestrator.app.terminal import known_secrets
 from orchestrator.app.words import clean, hanging
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _PRIVATE = 0o600
+_PROSE = re.compile(r"[,:;.] ")
+"""What a command at the end of a message does not contain."""
 _LABEL = re.compile(r"  [a-z]{2,7} {1,6}(?=\S)")
 _SMALL = re.compile(r"</?sub>")
 _FOR_PROGRAMS, _END_OF_FOLD = "<details><summary>The same for programs</summary>", "\n</details>\n"
@@ -60,9 +62,26 @@ def text_columns() -> int:
     return min(max(shutil.get_terminal_size().columns, _LEAST_COLUMNS), _MOST_COLUMNS)
 
 
-def _terminal_columns() -> int:
-    """Return the width of the terminal that standard output is; 0 if it is none."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+def _terminal_columns(stream: TextIO) -> int:
+    """Return the width of the terminal that a stream is, at least 40 columns; 0 if it is none."""
+    return max(shutil.get_terminal_size().columns, _LEAST_COLUMNS) if stream.isatty() else 0
+
+
+def print_problem(message: str) -> None:
+    """Print on standard error, as one line of a log, what happened and what to do.
+
+    On a terminal it breaks between words. A command at its end that would break stands on a line of its own, to be copied.
+    """
+    line = f"{PROGRAM}: {clean(message)}"
+    columns = _terminal_columns(sys.stderr)
+    lines = [line]
+    if columns:
+        said, between, typed = line.rpartition(f" {PROGRAM} ")
+        lines = hanging(line, columns)
+        if between and not _PROSE.search(typed) and not lines[-1].endswith(f"{between}{typed}"):
+            lines = [*hanging(said, columns), f"  {between.lstrip()}{typed}"]
+    sys.stderr.write("".join(f"{one}\n" for one in lines))
+    sys.stderr.flush()
 
 
 class Unbroken(str):
@@ -76,12 +95,11 @@ def print_lines(lines: Iterable[str]) -> None:
 
     On a terminal they break between words, and tables of Markdown inside their cells; commands stay whole, to be copied.
     """
-    columns = _terminal_columns()
+    columns = _terminal_columns(sys.stdout)
     if not columns:
         for line in lines:
             print(clean(line), flush=True)
         return
-    columns = max(columns, _LEAST_COLUMNS)
     for is_table, group in groupby(_each_line(lines), _is_row):
         if is_table:
             print("\n".join(_table(list(group), columns)), flush=True)
@@ -179,7 +197,7 @@ def table_lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table. On a terminal that is too narrow, each row is a line with its first and last cell, and the others below it."""
     lines = list(table_lines([heads, *rows]))
-    columns = _terminal_columns()
+    columns = _terminal_columns(sys.stdout)
     if columns and max(map(len, lines)) > columns:
         lines = []
         for row in rows:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +19,7 @@ from orchestrator.app.cli.arguments import (
     given_settings,
 )
 from orchestrator.app.cli.live import LiveView
-from orchestrator.app.cli.output import Unbroken, as_read, end_on_signals, print_lines
+from orchestrator.app.cli.output import Unbroken, as_read, end_on_signals, print_lines, print_problem
 from orchestrator.app.terminal import print_json
 from orchestrator.app.wiring import Observers, observing
 from orchestrator.app.wiring.program import RunRequest, build_program
@@ -184,7 +183,7 @@ def _report(program: Program, result: CycleResult, *, as_json: bool) -> None:
 def _refuse(error: PullwrightError, *, as_json: bool) -> int:
     """Report in one line why the run cannot start; with `--json` print a result as well."""
     problem = clean(str(error))
-    print(f"pullwright: {problem}", file=sys.stderr)
+    print_problem(problem)
     if as_json:
         print_json(CycleResult(None, error=problem).to_json())
     return for_error(error)

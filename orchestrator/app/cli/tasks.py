@@ -345,7 +345,12 @@ def write_pulls(
     """
     blocks = [lines for forge in forges if (lines := _block(forge, states, commands))]
     text = "\n\n".join("\n".join(lines) for lines in blocks)
-    print_lines([text or "no pull requests and no questions"])
+    print_lines(
+        [
+            text
+            or "no local pull requests and no questions; those on a forge are there, and in pullwright digest"
+        ]
+    )
 
 
 def question_text(body: str) -> str:

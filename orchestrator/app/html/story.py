@@ -316,6 +316,15 @@ def _patch(run: RunSummary) -> str:
         return ""
 
 
+def _counts(one: TestRunEnded) -> tuple[str, str, str]:
+    """Return how many tests passed, failed and were skipped. Without a report only their number may be known."""
+    if one.counted is not None:
+        return f"{one.counted:,} ran", "", ""
+    if not (one.passed or one.failed or one.skipped or one.problem):
+        return "", "", ""
+    return f"{one.passed:,}", f"{one.failed:,}", f"{one.skipped:,}"
+
+
 def _tests(story: RunStory, run: RunSummary) -> Iterator[Block]:
     if run.verified is not None:
         tone = PROOF_TONES[run.verified.proof]
@@ -328,9 +337,7 @@ def _tests(story: RunStory, run: RunSummary) -> Iterator[Block]:
         [
             _RUNS.get(one.kind, one.kind),
             Badge("invalid", "warning") if one.problem else _verdict(one),
-            f"{one.passed:,}",
-            f"{one.failed:,}",
-            f"{one.skipped:,}",
+            *_counts(one),
             str(one.exit),
             "earlier run" if one.cached else seconds_in_words(one.seconds),
         ]

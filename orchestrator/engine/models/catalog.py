@@ -137,9 +137,9 @@ def parse_model(text: str) -> ModelRef:
     meant = family_of(text)
     if colon and prefix and name and not meant:
         near = difflib.get_close_matches(prefix.lower(), list(Provider), n=1, cutoff=_SUGGESTED)
-        hint = f"did you mean {near[0]}? " if near else ""
+        hint = f"did you mean {near[0]}?; " if near else ""
         raise ConfigurationError(
-            f"unknown model provider {prefix!r}; {hint}Known are {_KNOWN}. For a server of your own pass "
+            f"unknown model provider {prefix!r}; {hint}known are {_KNOWN}. For a server of your own pass "
             f"--api-url, and the model just as {text.strip()!r}"
         )
     hint = f"did you mean {meant}:{text.strip()}? " if meant and prefix not in set(Provider) else ""
@@ -171,9 +171,9 @@ def model_at(provider: Provider, text: str, *, official: bool) -> ModelRef:
     near = difflib.get_close_matches(prefix.lower(), list(Provider), n=1, cutoff=_TYPO)
     is_misspelt = colon and near and abs(len(near[0]) - len(prefix)) <= _TYPO_CHARS
     if is_misspelt or (colon and official and prefix != _FINE_TUNED):
-        hint = f"did you mean {near[0]}:{rest}? " if near else ""
+        hint = f"did you mean {near[0]}:{rest}?; " if near else ""
         raise ConfigurationError(
-            f"unknown model provider {prefix!r}; {hint}Known are {_KNOWN}. "
+            f"unknown model provider {prefix!r}; {hint}known are {_KNOWN}. "
             f"If {name!r} is the whole name of the model, write {provider}:{name}"
         )
     return ModelRef(provider, name)

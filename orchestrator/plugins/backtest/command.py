@@ -20,7 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, LIMIT, NOTHING, given_settings
-from orchestrator.app.cli.output import end_on_signals, open_console, table_lines, write_json, write_page
+from orchestrator.app.cli.output import (
+    end_on_signals,
+    open_console,
+    print_problem,
+    table_lines,
+    write_json,
+    write_page,
+)
 from orchestrator.app.html.page import (
     Badge,
     Code,
@@ -249,10 +256,7 @@ async def _work(made: Backtest, options: argparse.Namespace, view: TriesView) ->
     if not found.ready:
         view.close()
         _print_unfit(found, sys.stderr.write)
-        print(
-            "pullwright: no past change can be used: a case is a change whose own tests fail without it",
-            file=sys.stderr,
-        )
+        print_problem("no past change can be used: a case is a change whose own tests fail without it")
         return INTERRUPTED if made.stop() else NOTHING
     if options.harbor:
         view.close()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.arguments import INTERRUPTED, UsageError, for_error, for_outcome, given_settings
 from orchestrator.app.cli.live import LiveView
-from orchestrator.app.cli.output import print_lines
+from orchestrator.app.cli.output import print_lines, print_problem
 from orchestrator.app.cli.run import end_at_once, observed_by, with_state
 from orchestrator.app.terminal import print_json
 from orchestrator.app.words import clean
@@ -85,7 +85,7 @@ async def _ask(
 def _report_answer(result: CycleResult, answer: str, error: BaseException | None, *, as_json: bool) -> int:
     problem = clean(str(error)) if isinstance(error, PullwrightError) else ""
     if problem:
-        print(f"pullwright: {problem}", file=sys.stderr)
+        print_problem(problem)
     if as_json:
         result.error = problem or result.error
         print_json({"answer": answer, **result.to_json()})

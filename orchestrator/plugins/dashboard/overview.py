@@ -200,7 +200,8 @@ _HAS_PULL = re.compile(
 )
 """Reasons of `task_state` for tasks that wait for no cycle: their pull requests are listed."""
 _COLUMNS: tuple[tuple[str, Tone, frozenset[str]], ...] = (
-    ("proposed", "ok", frozenset({"proposed", "planned", "finished", "answered"})),
+    ("proposed", "ok", frozenset({"proposed", "planned"})),
+    ("done without a pull request", "quiet", frozenset({"finished", "answered"})),
     ("asked", "warning", frozenset({"question"})),
     (
         "stopped early",

@@ -17,8 +17,8 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         "--port", type=port, default=0, metavar="N", help="the port on 127.0.0.1 (default: any free port)"
     )
     text = (
-        "the file of the fleet to show (default: fleet.toml, or the only fleet of this machine; "
-        "PULLWRIGHT_DATABASE_URL has precedence)"
+        "the file of the fleet to show (default: fleet.toml, or the only fleet of this machine); "
+        "PULLWRIGHT_DATABASE_URL has precedence"
     )
     add_text(parser, "--config", "FILE", text)
     add_settings(parser)

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import re
-import sys
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, FAILED
-from orchestrator.app.cli.output import print_lines
+from orchestrator.app.cli.output import print_lines, print_problem
 from orchestrator.app.terminal import known_secrets, print_json
 from orchestrator.app.words import (
     NO_TESTS,
@@ -108,7 +107,7 @@ def digest(options: argparse.Namespace) -> int:
         print_lines([text])
     if number is not None:
         url = _post_comment(options.repo, number, text, clock)
-        print(f"pullwright: the digest is at {url}", file=sys.stderr)
+        print_problem(f"the digest is at {url}")
     return _send(text, clock)
 
 
@@ -127,7 +126,7 @@ def _states(repository: str | None, home: Home, clock: Clock) -> list[TaskState]
             with open_tasks(repository, {}, os.environ, Path.cwd(), writes=False) as tasks:
                 states += tasks.decisions.states()
     except PullwrightError as error:  # the journals say the rest
-        print(f"pullwright: what became of pull requests is not known: {error}", file=sys.stderr)
+        print_problem(f"what became of pull requests is not known: {error}")
     return states
 
 
@@ -171,7 +170,7 @@ def _send(text: str, clock: Clock) -> int:
     try:
         event_loop.run(send_webhook(address, as_message(text), clock))
     except ConnectionFailedError as error:
-        print(f"pullwright: {error}", file=sys.stderr)
+        print_problem(str(error))
         return FAILED
     return DONE
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, USAGE, given_settings
 from orchestrator.app.cli.config import OwnChange, own_change
-from orchestrator.app.cli.output import print_lines
+from orchestrator.app.cli.output import print_lines, print_problem
 from orchestrator.app.config import user_file
 from orchestrator.app.config.settings import (
     LOCAL_FILE,
@@ -690,7 +690,7 @@ class _Setup:
                 return DONE
             own = self._own(decided, only_here=answer == _ONLY_HERE)
         elif changed and not self._options.yes:
-            sys.stderr.write(f"pullwright: {changed[0].path} would change as shown: pass --yes to let it\n")
+            print_problem(f"{changed[0].path} would change as shown: pass --yes to let it")
             return USAGE
         for file in changes:
             write_action_file(top, file)

@@ -15,6 +15,7 @@ from orchestrator.app.cli.output import (
     add_to_file,
     open_console,
     print_line,
+    print_problem,
     text_columns,
     write_json,
     write_page,
@@ -93,7 +94,7 @@ def verify_pr(options: argparse.Namespace) -> int:
     with view:
         found = event_loop.run(_run(program))
     if found is None:
-        print("pullwright: interrupted", file=sys.stderr)
+        print_problem("interrupted")
         return INTERRUPTED
     check = program.write_check(found) if options.check else None
     if options.json:
@@ -122,7 +123,7 @@ def _write_results(found: PullRequestEvidence, program: VerifyProgram, options: 
     verdict, commits = found.verdict, found.commits
     for flag, place in (("--ctrf", options.ctrf), ("--statement", options.statement)):
         if place and (verdict is None or commits is None):
-            print(f"pullwright: {flag} {place} was not written, because no test was run", file=sys.stderr)
+            print_problem(f"{flag} {place} was not written, because no test was run")
         elif place and verdict and commits and flag == "--ctrf":
             write_json(flag, place, ctrf_of_change(verdict, commits.head, program.context.clock.now()))
         elif place and verdict and commits:

@@ -9,7 +9,6 @@ import asyncio
 import os
 import random
 import socket
-import sys
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from operator import itemgetter
@@ -17,18 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, NOTHING
-from orchestrator.app.cli.output import end_on_signals, print_lines
+from orchestrator.app.cli.output import end_on_signals, print_lines, print_problem
 from orchestrator.app.terminal import known_secrets, print_json
 from orchestrator.app.wiring import NO_OBSERVERS, Observers, observing
 from orchestrator.app.wiring.model import name_in_journals
 from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.app.wiring.repository import label_of
-from orchestrator.app.words import clean, local_time, money, outcome_in_words, short_line
+from orchestrator.app.words import local_time, money, outcome_in_words, short_line
 from orchestrator.bot.cycle.parts import Outcome, Stop
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.index import newest_run, note_pause
 from orchestrator.bot.journal.run_facts import Pause
-from orchestrator.bot.suggestions import PROGRAM, Commands
+from orchestrator.bot.suggestions import Commands
 from orchestrator.bot.worker.schedule import make_schedule
 from orchestrator.bot.worker.worker import LONGEST_SECONDS, EndAsked, NeedsPerson, NextStepChooser
 from orchestrator.core import event_loop
@@ -72,7 +71,7 @@ def worker(options: argparse.Namespace) -> int:
     if options.webhook is not None:
         file = replace(file, webhook=listen_address(options.webhook, "--webhook"))
     if ApiKeys.of(os.environ).database is not None:
-        print(f"pullwright: {_OWN_QUEUE}", file=sys.stderr, flush=True)
+        print_problem(_OWN_QUEUE)
     url = database_file(path, os.environ, dry_run=options.dry_run)
     return run_worker(file, options, url, alone=True)
 
@@ -98,13 +97,8 @@ def run_worker(file: FleetFile, options: argparse.Namespace, url: str, *, alone:
     redactor = known_secrets(os.environ)
     for one in file.repositories:
         redactor.learn(secret_values(one.environ))
-    with observing(os.environ, SystemClock(), _say) as observers:
+    with observing(os.environ, SystemClock(), print_problem) as observers:
         return event_loop.run(_WorkerRun(file, options, url, redactor, observers, alone=alone).run())
-
-
-def _say(text: str) -> None:
-    """Print a line on standard error."""
-    print(f"{PROGRAM}: {clean(text)}", file=sys.stderr, flush=True)
 
 
 class _WorkerRun:
@@ -267,7 +261,7 @@ class _WorkerRun:
             print_lines([cycle_line(member, result, onward, now, once=self._once)[:_MOST_CHARS_A_CYCLE]])
 
     def _say(self, text: str) -> None:
-        _say(text)
+        print_problem(text)
 
 
 class Members:

@@ -206,6 +206,7 @@ def test_outcomes_are_counted_by_the_day_on_which_a_run_began() -> None:
     runs = [
         run(outcome="proposed"),
         run(outcome="planned"),
+        run(outcome="answered"),
         run(outcome="question", started=NOW - timedelta(days=1)),
         run(outcome="limit", started=NOW - timedelta(days=13)),
         run(outcome="damaged", started=NOW - timedelta(days=14)),
@@ -213,8 +214,13 @@ def test_outcomes_are_counted_by_the_day_on_which_a_run_began() -> None:
         run(outcome="failed", started=None),
     ]
     plot = _outcome_plot(runs, NOW)
-    assert plot.said == "2 proposed, 1 asked, 1 stopped early, 0 failed in 14 days"
-    assert plot.bars[-1].parts == (("ok", 2.0, "Nov 21: 2 proposed"),)
+    assert plot.said == (
+        "2 proposed, 1 done without a pull request, 1 asked, 1 stopped early, 0 failed in 14 days"
+    )
+    assert plot.bars[-1].parts == (
+        ("ok", 2.0, "Nov 21: 2 proposed"),
+        ("quiet", 1.0, "Nov 21: 1 done without a pull request"),
+    )
     assert plot.bars[-2].parts == (("warning", 1.0, "Nov 20: 1 asked"),)
     assert plot.bars[1].parts == ()
     assert not plot.is_money

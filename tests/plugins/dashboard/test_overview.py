@@ -137,8 +137,11 @@ def test_the_morning_in_numbers(tmp_path: Path) -> None:
     since = (NOW - timedelta(days=14)).date()
     outcomes = [run.outcome for run in store.runs if run.started and run.started.date() > since]
     proposed, asked = outcomes.count("proposed"), outcomes.count("question")
+    other = outcomes.count("answered") + outcomes.count("finished")
     assert proposed > asked > 0
-    assert view.plots[1].said.startswith(f"{proposed} proposed, {asked} asked, ")
+    assert view.plots[1].said.startswith(
+        f"{proposed} proposed, {other} done without a pull request, {asked} asked, "
+    )
     assert {plot.title: plot.cap for plot in view.cost_plots} == dict.fromkeys(
         ["octo/ledger", "octo/atlas"], (1.5, "cap $1.50")
     )

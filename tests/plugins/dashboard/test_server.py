@@ -17,7 +17,7 @@ from lxml import html
 from orchestrator.app.http_server import listen, serving
 from orchestrator.bot.journal.notes import PersonDecision, kept_answer, note_decision
 from orchestrator.bot.journal.reader import lock_run
-from orchestrator.core.cycle_events import CycleEnded, Paused, TaskTaken
+from orchestrator.core.cycle_events import CycleEnded, Paused, TaskTaken, TestRunEnded
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import CallStatus, Event, ToolCallEnded, ToolCallStarted, Warned
 from orchestrator.plugins.dashboard.serving import listen_for_browsers
@@ -124,6 +124,18 @@ async def test_a_runs_page_has_its_story_change_tests_and_costs(scene: Dashboard
     ]
     assert "4,900" in text
     assert answer.xpath("//a[@href='https://github.com/o/r/pull/7']")
+
+
+async def test_a_runs_page_claims_no_count_of_tests_that_nobody_knows(scene: DashboardScene) -> None:
+    ended = (
+        TestRunEnded("before", 0, 0, 0, 0, 1.0, counted=1_200),
+        TestRunEnded("after", 0, 0, 0, 1, 1.0),
+        TestRunEnded("new", 0, 0, 0, 0, 1.0, problem="no test ran"),
+    )
+    run = scene.journals.add(NOW, [*started("r", TASK, "o/r"), *worked_round(1), *ended])
+    answer = page(await scene.get(f"/run/{run.name}"))
+    rows = [[cell.text_content() for cell in row] for row in answer.xpath("//tbody/tr")]
+    assert [row[2:5] for row in rows[:3]] == [["1,200 ran", "", ""], ["", "", ""], ["0", "0", "0"]]
 
 
 async def test_no_text_of_others_becomes_markup_anywhere(scene: DashboardScene) -> None:

@@ -283,7 +283,10 @@ def test_a_repository_that_is_gone_does_not_hide_the_others(tmp_path: Path) -> N
 def test_nothing_to_list(tmp_path: Path) -> None:
     with redirect_stdout(io.StringIO()) as out:
         write_pulls([forge(tmp_path / "empty")])
-    assert out.getvalue() == "no pull requests and no questions\n"
+    assert (
+        out.getvalue()
+        == "no local pull requests and no questions; those on a forge are there, and in pullwright digest\n"
+    )
 
 
 @table(

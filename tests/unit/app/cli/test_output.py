@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from orchestrator.app.cli import output
+import pytest
+
+from orchestrator.app.cli import main, output
+from orchestrator.app.cli.arguments import USAGE
 from orchestrator.app.words import outcome_in_words
 from orchestrator.bot.cycle.parts import Outcome
 from orchestrator.bot.cycle.task_state import TaskStatus
 from orchestrator.core.prompts import render
 
 if TYPE_CHECKING:
-    import pytest
+    from pathlib import Path
 
 LINES = (
     "Pull request #1: Make add() add two numbers and nothing else",
@@ -75,6 +78,59 @@ def test_lines_break_between_words_and_commands_do_not(
         "| `a`     | one \\| two                | 12 |",
         LINES[-1],
     ]
+
+
+PROBLEM = "no repository is named: pass --repo with owner/name, or set this folder up with pullwright init"
+
+
+@pytest.mark.parametrize(
+    ("message", "lines"),
+    [
+        (
+            PROBLEM,
+            [
+                "pullwright: no repository is named: pass --repo with",
+                "  owner/name, or set this folder up with pullwright init",
+            ],
+        ),
+        (
+            "no task x is known here: list them with pullwright claims --repo /home/ada/a/folder",
+            [
+                "pullwright: no task x is known here: list them with",
+                "  pullwright claims --repo /home/ada/a/folder",
+            ],
+        ),
+        (
+            "run pullwright init first, which asks for the model and for its address",
+            [
+                "pullwright: run pullwright init first, which asks for",
+                "  the model and for its address",
+            ],
+        ),
+    ],
+)
+def test_a_problem_breaks_between_words_and_a_command_at_its_end_does_not(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, message: str, lines: list[str]
+) -> None:
+    output.print_problem(message)
+    assert capsys.readouterr().err == f"pullwright: {message}\n"
+    monkeypatch.setenv("COLUMNS", "56")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    output.print_problem(message)
+    assert capsys.readouterr().err.splitlines() == lines
+
+
+def test_a_refused_command_line_breaks_between_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main(["claims"]) == USAGE
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 60
+    assert all(line.startswith("  ") for line in lines[1:])
 
 
 def test_a_table_that_is_too_wide_becomes_two_lines_a_row(

@@ -96,7 +96,7 @@ def test_which_model_answers(
         (
             {"model": "qwen3:8b"},
             KEY,
-            "unknown model provider 'qwen3'; Known are .*--api-url.*just as 'qwen3:8b'",
+            "unknown model provider 'qwen3'; known are .*--api-url.*just as 'qwen3:8b'",
         ),
         ({"model": "qwen3:8b", "api_url": "https://api.openai.com/v1"}, KEY, "unknown model provider"),
         (

@@ -424,14 +424,14 @@ def test_a_misspelt_provider_is_refused_and_the_name_can_still_be_said(
 ) -> None:
     with pytest.raises(ConfigurationError) as refused:
         model_at(Provider.OPENAI_CHAT, text, official=official)
-    assert f"did you mean {near}? Known are openai, openai-chat" in str(refused.value)
+    assert f"did you mean {near}?; known are openai, openai-chat" in str(refused.value)
     assert f"is the whole name of the model, write openai-chat:{text}" in str(refused.value)
     assert parse_model(f"openai-chat:{text}").name == text
 
 
 @table("text", ["opnai:fake", "qwen3:8b", "ollama:qwen3", "azure:gpt-5", "x:y"])
 def test_at_a_vendors_own_address_no_name_has_a_colon(text: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"unknown model provider .* Known are openai,"):
+    with pytest.raises(ConfigurationError, match=r"unknown model provider .* known are openai,"):
         model_at(Provider.OPENAI, text, official=True)
 
 
