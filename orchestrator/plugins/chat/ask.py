@@ -56,7 +56,7 @@ def ask(options: argparse.Namespace) -> int:
             )
             program.submits = options.submit
             if options.resume:
-                program.begun = begun_in(program.context.home, options.resume)
+                program.begun = begun_in(program.context.home, options.resume, program.label)
         except PullwrightError as error:
             return _report_answer(CycleResult(None), "", error, as_json=options.json)
         with view:

@@ -416,7 +416,7 @@ class TerminalChat:
             observers=self._observers,
         )
         if self._options.resume:
-            program.begun = begun_in(program.context.home, self._options.resume)
+            program.begun = begun_in(program.context.home, self._options.resume, program.label)
         return program
 
     def _emit(self, event: Event) -> None:

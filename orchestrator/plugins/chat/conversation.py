@@ -404,15 +404,14 @@ _OUTCOMES = {
 }
 
 
-def begun_in(home: Home, name: str) -> EarlierConversation:
+def begun_in(home: Home, name: str, label: str = "") -> EarlierConversation:
     """Read an earlier conversation, including those that it continued.
 
     Args:
-        name: its last run, as accepted by `find_run`; `last` is the newest run with a message.
+        name: its last run, as accepted by `find_run`; `last` is the newest conversation about `label` with a message.
+        label: the repository or folder.
     """
-    folder = find_run(home, name)
-    if name == LAST:
-        folder = next((one for one in run_folders(home)[:_MOST_RUNS_READ] if _has_message(one)), folder)
+    folder = _last_conversation(home, label) if name == LAST else find_run(home, name)
     events: list[Event] = []
     spent, names = Spent(), []
     for _ in range(_MOST_CONTINUED):
@@ -440,6 +439,14 @@ def continued_last(home: Home, label: str, run: str) -> EarlierConversation:
             if run in (begun := begun_in(home, one.id)).runs:
                 return begun
     return begun_in(home, run)
+
+
+def _last_conversation(home: Home, label: str) -> Path:
+    found = (home.runs / one.id for one in conversations(home, label, _MOST_RUNS_READ))
+    folder = next(filter(_has_message, found), None)
+    if folder is None:
+        raise JournalError(f"there is no conversation about {label}: pass the id of one (/resume lists them)")
+    return folder
 
 
 def _has_message(folder: Path) -> bool:

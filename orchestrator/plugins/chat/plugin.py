@@ -14,7 +14,12 @@ def _add_subject(to: argparse._ActionsContainer) -> None:
     from orchestrator.app.cli.flags import REPO, add_repo, add_text
 
     add_repo(to, f"use a clone of this repository instead of this folder: {REPO}")
-    add_text(to, "--resume", "RUN", "continue a conversation: its id, the beginning of the id, or 'last'")
+    add_text(
+        to,
+        "--resume",
+        "RUN",
+        "continue a conversation: its id, the beginning of the id, or 'last' for the newest about this folder",
+    )
 
 
 def _add_chat(parser: argparse.ArgumentParser) -> None:

@@ -242,7 +242,7 @@ async def _resume(chat: Chat, rest: str) -> None:
         return
     if program.task is not None:
         raise ConfigurationError("this conversation is about a task: leave it, then type chat --resume RUN")
-    begun = begun_in(program.context.home, rest)
+    begun = begun_in(program.context.home, rest, program.label)
     await program.end()
     program.begun = begun
     chat.view.say(f"continues {begun.run}: {counted(len(begun.turns), 'message')}")

@@ -9,6 +9,7 @@ import re
 import threading
 from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +24,6 @@ from tests.scenarios.stage import CALC, FIXED, Done, Stage, add_commit, git
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from orchestrator.plugins.chat.view import ChatView
 
@@ -81,6 +81,23 @@ def test_ask_reads_standard_input_and_goes_on_with_a_conversation(stage: Stage, 
     second = talk("ask", "--json", "--resume", first["run"], "What did you say?").result
     assert second["answer"] == "I said blue."
     assert [one["content"] for one in stage.asked(1) if one["role"] == "assistant"] == ["Blue."]
+
+
+def test_the_last_conversation_is_the_last_one_about_this_folder(
+    stage: Stage, talk: Talk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.script(reply("Blue."), reply("Red."), reply("I said blue."))
+    talk("ask", "Which colour?")
+    here, other = Path.cwd(), tmp_path / "other"
+    other.mkdir()
+    monkeypatch.chdir(other)
+    refused = talk("ask", "--resume", "last", "And here?")
+    assert refused.code != DONE
+    assert f"there is no conversation about {other}" in refused.err
+    talk("ask", "Which colour here?")
+    monkeypatch.chdir(here)
+    assert talk("ask", "--resume", "last", "What did you say?").out == "I said blue.\n"
+    assert [one["content"] for one in stage.asked(2) if one["role"] == "assistant"] == ["Blue."]
 
 
 @pytest.mark.parametrize(
