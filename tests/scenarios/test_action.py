@@ -165,7 +165,7 @@ def test_an_event_of_somebody_elses_pull_request_or_a_closed_one_ends_before_any
     github.commit(repo, {"calc.py": FILES["calc.py"] + "\n"}, branch="feature/mine")
     theirs = github.add_pull(repo, "feature/mine", title="Mine")
     outputs = job.run(thread=str(theirs.number))
-    assert outputs == {"outcome": "no_task", "pull-request": "", "usd": "0.0000"}
+    assert outputs == {"outcome": "no_task", "pull-request": "", "usd": "0.0000", "statements": ""}
     assert job.prepared == []
     assert job.runner.summary == (
         f"nothing to do: pull request #{theirs.number} was not opened by the program\n"
@@ -186,7 +186,7 @@ def test_a_backlog_without_a_task_ends_before_anything_is_installed(
     job: Job, repo: Repo, github: GitHub, stage: Stage
 ) -> None:
     github.close(repo, 1)
-    assert job.run() == {"outcome": "no_task", "pull-request": "", "usd": "0.0000"}
+    assert job.run() == {"outcome": "no_task", "pull-request": "", "usd": "0.0000", "statements": ""}
     assert (job.prepared, stage.model.requests, job.runner.failed) == ([], [], []), job.runner.log
     assert job.runner.summary.startswith("nothing to do: no open issue has the label")
     assert job.token not in job.runner.log
@@ -302,7 +302,9 @@ def test_an_issue_is_named(job: Job, github: GitHub, repo: Repo, stage: Stage) -
 def test_nothing_to_do_is_no_failure_and_says_why(job: Job, repo: Repo) -> None:
     del repo  # its issue has another label
     outputs = job.run(label="none")
-    assert outputs == {"outcome": "no_task", "pull-request": "", "usd": "0.0000"}, job.runner.log
+    assert outputs == {"outcome": "no_task", "pull-request": "", "usd": "0.0000", "statements": ""}, (
+        job.runner.log
+    )
     assert job.runner.failed == []
     assert "no open issue has the label" in job.runner.summary
 

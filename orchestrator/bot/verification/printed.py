@@ -26,8 +26,8 @@ _END_LINES = tuple(
         r"^(?:Ran|Ran:) (?P<ran>N) tests? in ",
         r"^\s{0,4}(?:Ran|Total:) (?P<ran>N) tests?(?: with|,) (?P<failed>N) failures?, (?P<failed1>N) errors?(?:,| and) (?P<not_run>N) skipped",
         (
-            r"^(?:OK|PASSED|FAILED) \((?:(?>failures=(?P<failed>N)|errors=(?P<failed1>N)|unexpected successes=(?P<failed2>N)"
-            r"|(?:skipped|skips)=(?P<not_run>N)|[a-zA-Z ]{1,30}=N)(?:, )?){1,6}+"
+            r"^(?:OK|PASSED|FAILED) \((?>(?:(?>failures=(?P<failed>N)|errors=(?P<failed1>N)|unexpected successes=(?P<failed2>N)"
+            r"|(?:skipped|skips)=(?P<not_run>N)|[a-zA-Z ]{1,30}=N)(?:, )?){1,6})"
         ),
         r"^ - Failed: (?P<failed>N)$",
         r"^(?:NO TESTS RAN$|no tests ran in |=+ no tests ran|(?:=+ )?(?:N|no) tests? collected\b)",
@@ -122,7 +122,7 @@ _END_LINES = tuple(
         # PHP: PHPUnit, Pest, phpspec.
         r"^OK \((?P<ran>N) tests?, ",
         r"^OK, but ",
-        r"^Tests: (?P<ran>N), Assertions: N(?:, (?>Errors: (?P<failed>N)|Failures: (?P<failed1>N)|Skipped: (?P<not_run>N)|Incomplete: (?P<not_run1>N)|[A-Za-z ]{1,30}: N)){0,8}+",
+        r"^Tests: (?P<ran>N), Assertions: N(?>(?:, (?>Errors: (?P<failed>N)|Failures: (?P<failed1>N)|Skipped: (?P<not_run>N)|Incomplete: (?P<not_run1>N)|[A-Za-z ]{1,30}: N)){0,8})",
         r"^(?P<failed>FAILURES!|ERRORS!)$",
         r"^No tests executed!",
         r"^\s*Tests:\s+(?:(?P<failed>N) failed, )?(?:N (?:skipped|todo|todos|risky|incomplete|deprecated|warnings?|notices?), ){0,6}(?P<ran>N) passed \(",

@@ -141,7 +141,8 @@ def test_a_command_that_is_copied_runs_only_where_a_person_says_so(tmp_path: Pat
 def test_a_proposal_that_runs_no_test_gives_way_to_one_that_does(tmp_path: Path) -> None:
     files = {
         **{f"src/{number}.c": "" for number in range(30)},
-        "Makefile": "test:\n\t@echo 'No tests were found!!!'\n",
+        "Makefile": "test:\n\t@sh run-tests.sh\n",
+        "run-tests.sh": "echo 'No tests were found!!!'\n",
         "tests/__init__.py": "",
         "tests/test_a.py": UNITTEST,
     }
