@@ -362,7 +362,7 @@ class World:
             and self.starts < MOST_STARTS
             and not self.is_endless
         ):
-            before = self._state()
+            before, begun = self._state(), self.scheduler.now
             life = Life(self, self.machine(number), thread)
             self.lives[thread] = life
             self._enter(thread)
@@ -372,7 +372,7 @@ class World:
             is_full = life.machine.full_until > self.scheduler.now
             is_idle = before == self._state() and not did_something and not self._has_more()
             self.starts += not (is_idle or is_full)
-            idle = idle + 1 if is_idle and not is_full and self.scheduler.now > last else 0
+            idle = idle + 1 if is_idle and not is_full and begun > last else 0
             self._answer()
             rest = _LONG_REST_SECONDS if is_idle or is_full else _REST_SECONDS
             thread.sleep(rest + self.pace.uniform(0.0, 60.0))
